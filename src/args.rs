@@ -1,4 +1,4 @@
-//! The grammar of the command line.
+//! The grammar of the command line, from which clap makes the help.
 
 use std::path::PathBuf;
 
@@ -26,12 +26,12 @@ pub struct Cli {
     /// Log more to stderr; twice for everything
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// What to do
+    /// The subcommand
     #[command(subcommand)]
     pub command: CliCommand,
 }
 
-/// The subcommands.
+/// The subcommands. Their doc comments are the help texts.
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Run the daemon
@@ -40,55 +40,54 @@ pub enum CliCommand {
     Run(agent::RunArgs),
     /// In a wing: serve a malleable job on more nodes (infill starts this itself)
     Worker(agent::WorkerArgs),
-    /// In a batch script, after `infill run`: ends the script when its node is wanted (infill starts this
-    /// itself)
+    /// In a batch script, after `infill run`: end the script when the main queue needs its node (infill
+    /// starts this itself)
     #[command(hide = true)]
     Sentry(agent::SentryArgs),
-    /// On a further node of a main job that infill extends: runs the command (infill starts this itself)
+    /// On a further node of a main job that infill extends: run the command (infill starts this itself)
     #[command(hide = true)]
     OwnNode(agent::OwnNodeArgs),
-    /// Show how things stand, once or as a picture that moves
+    /// Show the state of the cluster and of infill, once or live
     Status(status::StatusArgs),
     /// Print a link to a page that shows nodes and jobs in a browser, or end the sessions of browsers
     Web(web::WebArgs),
-    /// List the gaps: nodes that the main queue does not use, and until when; or show how long those of a log
-    /// last
+    /// List the gaps: nodes that the main queue does not use now, and until when. Or show how long the gaps
+    /// in a log last
     Gaps(gaps::GapsArgs),
-    /// List the nodes of infill's partition, with what malleable jobs have met on them.
+    /// List the nodes of infill's partition, with the failures of malleable jobs on them
     Nodes(nodes::NodesArgs),
     /// List the malleable jobs
     Jobs(jobs::JobsArgs),
     /// Show what a round would do now, without doing it
     Plan(plan::PlanArgs),
-    /// List the rounds that are over: what was planned, and how well
+    /// List past rounds, with their plans and how good these were
     Rounds(rounds::RoundsArgs),
-    /// Show what came of lending idle nodes: main jobs' waits, node-hours, whose they were, and what became
-    /// of them
+    /// Show the effect of lending idle nodes: main jobs' waits, and node-hours by user and by use
     Report(report::ReportArgs),
-    /// Say why a job or a node has what it has, or had what it had
+    /// Explain why a job has its nodes or a node its job, now or at an earlier moment
     Explain(explain::ExplainArgs),
-    /// Show how jobs scale: what was measured of them, and the curves that follow
+    /// Show how jobs scale: measurements, and the curves fitted to them
     Profiles(profiles::ProfilesArgs),
     /// Read or suggest files of execution plans, for `infill run --plans`
     Plans(plans::PlansArgs),
-    /// Measure how long collectives take on the nodes of a job; the site's table of them
+    /// Measure how long collectives take on the nodes of a job, or manage the site's table of these times
     Collectives(collectives::CollectivesArgs),
-    /// Take in the jobs that have ended, from Slurm's accounting; or show how well the lengths of a log's
-    /// jobs can be predicted
+    /// Import ended jobs from Slurm's accounting, or show how well the run times of a log's jobs can be
+    /// predicted
     History(history::HistoryArgs),
-    /// Show what would be learned of a job whose throughput is known, and how well
+    /// Show what infill would learn about a job whose throughput is known, and how accurately
     Advise(advise::AdviseArgs),
-    /// Show what would be harvested on a machine whose log is known, under several policies
+    /// Simulate several policies on a machine's log, and show how much idle time each would use
     Simulate(Box<simulate::SimulateArgs>),
-    /// Start nothing and grow nothing; what runs, runs on
+    /// Stop starting and growing jobs; running jobs continue
     Pause,
-    /// Work again as the configuration says
+    /// Return to work as configured, after `pause` or `drain`
     Resume,
     /// Save and park all malleable jobs
     Drain,
-    /// Try whether notices reach those whom the configuration names
+    /// Test whether notices reach the receivers in the configuration
     Notify(notify::NotifyArgs),
-    /// Check everything that can be wrong on a site, and say how to mend it
+    /// Check the site for known problems, and say how to fix them
     Doctor(doctor::DoctorArgs),
     /// Check or print the configuration
     #[command(subcommand)]
@@ -100,7 +99,7 @@ pub enum CliCommand {
 }
 
 impl CliCommand {
-    /// Level at which it logs without `-v` and `INFILL_LOG`: what runs for long tells what it does.
+    /// The log level without `-v` and `INFILL_LOG`. Commands that run for long log what they do.
     pub fn log_level(&self) -> &'static str {
         match self {
             CliCommand::Serve | CliCommand::Run(_) | CliCommand::Worker(_) => "info",
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_understood() {
+    fn valid_command_lines_parse() {
         for line in [
             "infill serve",
             "infill run -- python train.py --config x -h",
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_guides_name_in_passing_is_there() {
+    fn commands_in_the_guides_exist() {
         let guides = [
             include_str!("../README.md"),
             include_str!("../docs/users.md"),
@@ -200,11 +199,7 @@ mod tests {
                     .replace(['[', ']'], "")
                     .split('\'')
                     .enumerate()
-                    .map(
-                        |(i, part): (usize, &str)| {
-                            if i % 2 == 1 { part.replace(' ', "_") } else { part.to_owned() }
-                        },
-                    )
+                    .map(|(i, part)| if i % 2 == 1 { part.replace(' ', "_") } else { part.to_owned() })
                     .collect();
                 words.split_whitespace().collect::<Vec<_>>().join(" ")
             })
@@ -218,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_gets_the_url_wherever_it_stands() {
+    fn an_agent_gets_the_url_from_any_position() {
         for line in ["infill --url http://x:1 run -- c", "infill run --url http://x:1 -- c"] {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
             let CliCommand::Run(mut args) = cli.command else { panic!("{line}") };
@@ -230,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not() {
+    fn invalid_command_lines_are_refused() {
         assert_eq!(kind("infill jobs --help"), Some(ErrorKind::DisplayHelp));
         assert_eq!(kind("infill profiles show --help"), Some(ErrorKind::DisplayHelp));
         assert_eq!(kind("infill profiles forget -h"), Some(ErrorKind::DisplayHelp));

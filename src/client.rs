@@ -1,4 +1,4 @@
-//! The command line's side of the daemon's HTTP API.
+//! The client of the daemon's HTTP API.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,101 +24,102 @@ use infill_api::{
 use infill_model::error_causes::{error_chain, innermost_cause};
 use infill_present::exit::{CommandFailure, ProgramExit};
 
-/// Time to reach the daemon: it is on the same network.
+/// The time limit for a connection: the daemon is on the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest answer, bytes. That of a day of a large cluster has some megabytes.
+/// The longest answer, in bytes. An answer for a day of a large cluster has some megabytes.
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
-/// What a daemon says of its health that stands by, and why it takes no orders.
+/// The health of a daemon on standby.
 const STANDBY_HEALTH: &[u8] = b"standby\n";
+/// The body with which this client replaces that health, because such a daemon takes no orders.
 const STANDBY_REFUSAL: &[u8] = br#"{"error":"this daemon is on standby: another one leads"}"#;
-/// Time for a whole answer; `GET /v1/plan` reads Slurm and solves before it answers.
+/// The time limit for a whole answer. `GET /v1/plan` reads Slurm and solves before it answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why the daemon gave no answer that we can use.
+/// Why there is no usable answer from the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No connection, or no answer in time.
     #[error(
         "cannot reach the daemon at {url}: {why}\n\
-         Is `infill serve` running there? Name its URL by --url, INFILL_URL or agent.url in the configuration."
+         Is `infill serve` running there? Set its URL with --url, INFILL_URL or agent.url in the configuration."
     )]
     Unreachable {
         /// The daemon's URL.
         url: String,
-        /// Why, in words.
+        /// The cause, as a sentence.
         why: String,
     },
-    /// 401.
+    /// Status 401: the daemon does not accept the proof of identity.
     #[error(
-        "the daemon does not believe who asks: {0}\n\
-         MUNGE needs munged on both machines, with one key and clocks that agree; a token of Slurm's needs a \
-         slurmrestd that the daemon reaches over HTTP. The daemon's log says more. Where neither is to be had, \
-         the administrator sets http.read = \"open\"."
+        "the daemon cannot verify who you are: {0}\n\
+         MUNGE needs munged on both machines, with the same key and clocks that agree. A Slurm token needs a \
+         slurmrestd that the daemon reaches over HTTP. The daemon's log says more. If neither is available, \
+         the administrator can set http.read = \"open\"."
     )]
     Unproved(String),
-    /// There is nothing to prove it with.
+    /// The caller has no means to prove its identity to read.
     #[error(transparent)]
     NoProof(#[from] MissingProof),
-    /// Neither is there for an order.
+    /// The caller has no means to prove its identity for an order.
     #[error("cannot prove to the daemon who gives the order (is munged running here?): {}", error_chain(.0))]
     NoOrder(#[from] IdentityError),
-    /// Somebody answers, and does not prove to be the daemon.
+    /// Something answers that does not prove to be the daemon.
     #[error(
-        "what answers at {url} does not prove that it is infill's daemon; nothing that it says is believed\n  \
+        "the answer from {url} does not prove that it comes from infill's daemon, so it is ignored\n  \
          {why}\n\
-         It may be older than this command (upgrade the daemon first), run as another user than agent.daemon_user \
-         says, or lack munged; else somebody else listens at its port, which the administrator should know."
+         The daemon may be older than this command (upgrade the daemon first), run as another user than \
+         agent.daemon_user, or lack munged. Otherwise another program listens at its port: tell the administrator."
     )]
     Impostor {
-        /// The URL.
+        /// The URL that answered.
         url: String,
-        /// What is wrong with its proof, and what it says.
+        /// What is wrong with the proof, and the text of the answer.
         why: String,
     },
-    /// An order that cannot be written.
+    /// An order that cannot be written as JSON.
     #[error("the order cannot be written: {0}")]
     Order(String),
-    /// Its certificate cannot be checked.
+    /// The certificates of `agent.ca` cannot be used.
     #[error(transparent)]
     Ca(#[from] CaError),
-    /// 403.
+    /// Status 403.
     #[error("the daemon refused: {0}")]
     Denied(String),
-    /// 404.
+    /// Status 404.
     #[error("{0}")]
     NotFound(String),
     /// Any other status.
     #[error("the daemon answered {status} to {path}: {what}")]
     Status {
-        /// HTTP status.
+        /// The HTTP status.
         status: u16,
-        /// What was asked for.
+        /// The path of the request.
         path: String,
-        /// What it said.
+        /// The daemon's message, or the status in words.
         what: String,
     },
-    /// An answer that is no such document.
-    #[error("what {url}{path} answered is not infill's: {what}")]
+    /// An answer that is not the expected document.
+    #[error("the answer from {url}{path} is not the expected document: {what}")]
     Garbled {
         /// The daemon's URL.
         url: String,
-        /// What was asked for.
+        /// The path of the request.
         path: String,
-        /// Where it fails.
+        /// The parser's message.
         what: String,
     },
-    /// The URL itself.
+    /// A URL that cannot be used.
     #[error("{url:?} is not a URL of a daemon: {what}")]
     Url {
-        /// As given.
+        /// The URL as the user gave it.
         url: String,
-        /// Why.
+        /// What is wrong with it.
         what: String,
     },
 }
 
 impl ClientError {
-    /// The exit code that it ends in.
+    /// The exit code of the program for this error.
     pub fn exit_code(&self) -> ProgramExit {
         match self {
             ClientError::Unreachable { .. } => ProgramExit::Unreachable,
@@ -143,32 +144,39 @@ impl From<ClientError> for CommandFailure {
     }
 }
 
-/// A daemon, or several of which one leads.
+/// A client of one daemon, or of several daemons, one of them the leader.
 pub struct DaemonClient {
     daemons: DaemonAddresses,
     http: reqwest::Client,
-    passes: Mutex<ProofProvider>,
+    proofs: Mutex<ProofProvider>,
+}
+
+/// An error about the URL that the user gave.
+fn url_error(url: &str, what: impl Into<String>) -> ClientError {
+    ClientError::Url { url: url.to_owned(), what: what.into() }
 }
 
 impl DaemonClient {
-    /// Speaks to the daemon at `url`; of several, separated by commas, to the first that answers for all.
-    /// `by` proves who we are, and knows the daemon; `ca` is `agent.ca`.
-    pub fn new(url: &str, by: SlurmIdentity, ca: Option<&Path>) -> Result<DaemonClient, ClientError> {
-        let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
+    /// A client of the daemon at `url`. If `url` names several, separated by commas, the first one that leads
+    /// answers. `identity` proves who the caller is and verifies the daemon; `ca` is `agent.ca`.
+    ///
+    /// # Errors
+    /// When a URL cannot be used or the certificates cannot be read.
+    pub fn new(url: &str, identity: SlurmIdentity, ca: Option<&Path>) -> Result<DaemonClient, ClientError> {
         let urls = daemon_urls(url);
-        for url in &urls {
-            let parsed = reqwest::Url::parse(url).map_err(|e| bad(e.to_string()))?;
+        for daemon_url in &urls {
+            let parsed = reqwest::Url::parse(daemon_url).map_err(|e| url_error(url, e.to_string()))?;
             if !matches!(parsed.scheme(), "http" | "https") {
-                return Err(bad("expected http:// or https://".to_owned()));
+                return Err(url_error(url, "expected http:// or https://"));
             }
         }
-        let daemons = DaemonAddresses::new(urls).ok_or_else(|| bad("it is empty".to_owned()))?;
+        let daemons = DaemonAddresses::new(urls).ok_or_else(|| url_error(url, "it is empty"))?;
         let http = http_client(CONNECT_TIMEOUT, ca)?
             .timeout(ANSWER_TIMEOUT)
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|e| bad(innermost_cause(&e)))?;
-        Ok(DaemonClient { daemons, http, passes: Mutex::new(ProofProvider::new(by)) })
+            .map_err(|e| url_error(url, innermost_cause(&e)))?;
+        Ok(DaemonClient { daemons, http, proofs: Mutex::new(ProofProvider::new(identity)) })
     }
 
     /// The URL of the daemon that answered last.
@@ -176,41 +184,47 @@ impl DaemonClient {
         self.daemons.preferred_url()
     }
 
-    /// The daemons' URLs.
+    /// The daemons' URLs, separated by commas.
     pub fn joined_urls(&self) -> String {
         self.daemons.urls().join(",")
     }
 
-    /// Gets a document.
+    /// Gets the document at a path.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.get_with(path, &()).await
     }
 
-    /// Gets a document; the fields of `query` that are there choose what it holds.
+    /// Gets the document at a path. The fields of `query` choose its contents; absent ones are not sent.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
     pub async fn get_with<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let passes = &mut *self.passes.lock().await;
-        let body = self.ask_any_daemon(async |url| self.read_from(passes, url, path, query).await).await?;
+        let proofs = &mut *self.proofs.lock().await;
+        let body = self.ask_any_daemon(async |url| self.read_from(proofs, url, path, query).await).await?;
         self.parse_document(path, &body)
     }
 
-    /// What one daemon answers to a reader. What proves itself is believed; without MUNGE that may be
-    /// nothing, where reading is open to everybody.
+    /// The body of one daemon's answer to a reader. The answer must be proved, except without MUNGE where
+    /// everyone may read.
     async fn read_from(
         &self,
-        passes: &mut ProofProvider,
+        proofs: &mut ProofProvider,
         url: &str,
         path: &str,
         query: &impl Serialize,
     ) -> Result<Vec<u8>, ClientError> {
-        let mut pass = passes.first_proof(url).await;
+        let mut proof_kind = proofs.first_proof(url).await;
         loop {
             let request = self.http.get(format!("{url}{path}")).query(query);
             let route = request_route(url, &request)?;
-            let answer = match &pass {
+            let answer = match &proof_kind {
                 RequestProof::Nothing => answer_body(path, self.fetch_answer(url, request).await?),
                 RequestProof::Session(session) => {
                     let (request, counter) = session.sign_request(request, &route, b"");
@@ -221,20 +235,23 @@ impl DaemonClient {
                     let to = host_and_port(url).unwrap_or_default();
                     let answer = self.fetch_answer(url, session::attach_proof(request, proof, &to)).await?;
                     let opened =
-                        DaemonSession::from_answer(passes.slurm_identity(), proof, None, (&route, &answer))
+                        DaemonSession::from_answer(proofs.slurm_identity(), proof, None, (&route, &answer))
                             .await;
-                    let opened = opened.map(|session| passes.keep_session(url, session));
+                    let opened = opened.map(|session| proofs.keep_session(url, session));
                     proved_answer(url, path, answer, |_| opened)
                 }
             };
-            // A session that has lapsed is replaced, and then who asks is believed or not.
+            // The session may have lapsed. The next proof replaces it, and decides.
             let Err(ClientError::Unproved(_)) = &answer else { return answer };
-            let Some(next) = passes.next_proof(&pass, url).await? else { return answer };
-            pass = next;
+            let Some(next) = proofs.next_proof(&proof_kind, url).await? else { return answer };
+            proof_kind = next;
         }
     }
 
-    /// Gives an order; the answer's body is of no interest.
+    /// Gives an order and drops the answer's body.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
     pub async fn send_order(
         &self,
         purpose: &str,
@@ -244,7 +261,10 @@ impl DaemonClient {
         self.answer_to_order(purpose, path, order).await.map(drop)
     }
 
-    /// Gives an order; returns the answer.
+    /// Gives an order and returns the answer.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
     pub async fn send_order_for_answer<T: DeserializeOwned>(
         &self,
         purpose: &str,
@@ -261,42 +281,42 @@ impl DaemonClient {
         path: &str,
         order: &impl Serialize,
     ) -> Result<Vec<u8>, ClientError> {
-        let passes = &*self.passes.lock().await;
+        let proofs = &*self.proofs.lock().await;
         let body = serde_json::to_vec(order).map_err(|e| ClientError::Order(e.to_string()))?;
         self.ask_any_daemon(async |url| {
-            self.prove_daemon(passes, url).await?;
+            self.prove_daemon(proofs, url).await?;
             let request = self.http.post(format!("{url}{path}"));
             let request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
             let route = request_route(url, &request)?;
-            let proof = passes.order_proof(purpose, url, &request_digest(&route, &body)).await?;
+            let proof = proofs.order_proof(purpose, url, &request_digest(&route, &body)).await?;
             let to = host_and_port(url).unwrap_or_default();
             let answer = self.fetch_answer(url, session::attach_proof(request, &proof, &to)).await?;
             let opened =
-                DaemonSession::from_answer(passes.slurm_identity(), &proof, None, (&route, &answer)).await;
+                DaemonSession::from_answer(proofs.slurm_identity(), &proof, None, (&route, &answer)).await;
             proved_answer(url, path, answer, |_| opened.map(drop))
         })
         .await
     }
 
-    /// Asks a daemon to prove itself, for nobody else shall learn of an order, who could deliver it later.
-    /// Without MUNGE none can.
-    async fn prove_daemon(&self, passes: &ProofProvider, url: &str) -> Result<(), ClientError> {
-        let proof = match passes.health_proof(url).await {
+    /// Asks a daemon to prove itself before it gets an order: an impostor could deliver the order later.
+    /// Without MUNGE no daemon can prove itself, and this check is skipped.
+    async fn prove_daemon(&self, proofs: &ProofProvider, url: &str) -> Result<(), ClientError> {
+        let proof = match proofs.health_proof(url).await {
             Ok(proof) => proof,
-            Err(e) if passes.slurm_identity().does_without_munge(&e).await => return Ok(()),
+            Err(e) if proofs.slurm_identity().does_without_munge(&e).await => return Ok(()),
             Err(e) => return Err(e.into()),
         };
         let to = host_and_port(url).unwrap_or_default();
         let request = self.http.get(format!("{url}{}", routes::HEALTHZ));
         let answer = self.fetch_answer(url, session::attach_proof(request, &proof, &to)).await?;
-        // One that stands by has no session to give; it leads nobody astray, for the next one is asked.
+        // A daemon on standby has no session to give. It needs no proof, because the next daemon is asked.
         if answer.status.is_success() && answer.body == STANDBY_HEALTH {
             return Err(refusal_error(StatusCode::SERVICE_UNAVAILABLE, routes::HEALTHZ, STANDBY_REFUSAL));
         }
-        match DaemonSession::from_answer(passes.slurm_identity(), &proof, None, (routes::HEALTHZ, &answer))
+        match DaemonSession::from_answer(proofs.slurm_identity(), &proof, None, (routes::HEALTHZ, &answer))
             .await
         {
-            // It has proved itself, and would not take the order.
+            // It has proved itself, but will not take the order.
             Ok(_) if matches!(answer.status.as_u16(), 401 | 421) => {
                 Err(refusal_error(answer.status, routes::HEALTHZ, &answer.body))
             }
@@ -315,8 +335,8 @@ impl DaemonClient {
         })
     }
 
-    /// Asks one daemon after the other until one neither is away nor stands by. If all do, what the first
-    /// says counts that says anything.
+    /// Asks one daemon after the other until one is reachable and not on standby. If there is none, returns
+    /// the first failure that is an answer, else the last one.
     async fn ask_any_daemon(
         &self,
         mut ask: impl AsyncFnMut(&str) -> Result<Vec<u8>, ClientError>,
@@ -327,8 +347,9 @@ impl DaemonClient {
                 Err(
                     e @ (ClientError::Unreachable { .. } | ClientError::Status { status: 421 | 503, .. }),
                 ) => {
-                    let silent = matches!(failure, None | Some(ClientError::Unreachable { .. }));
-                    failure = if silent { Some(e) } else { failure };
+                    if matches!(failure, None | Some(ClientError::Unreachable { .. })) {
+                        failure = Some(e);
+                    }
                 }
                 answer => {
                     self.daemons.record_answer(number);
@@ -349,12 +370,11 @@ impl DaemonClient {
     }
 }
 
-/// Path and query of a request as the daemon sees them: a proxy takes its own path off the front.
+/// Path and query of a request as the daemon sees them: a proxy removes its own path from the front.
 fn request_route(url: &str, request: &RequestBuilder) -> Result<String, ClientError> {
-    let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
-    let request = request.try_clone().ok_or_else(|| bad("it cannot be asked twice".to_owned()))?;
-    let request = request.build().map_err(|e| bad(innermost_cause(&e)))?;
-    let base = reqwest::Url::parse(url).map_err(|e| bad(e.to_string()))?;
+    let request = request.try_clone().ok_or_else(|| url_error(url, "the request cannot be repeated"))?;
+    let request = request.build().map_err(|e| url_error(url, innermost_cause(&e)))?;
+    let base = reqwest::Url::parse(url).map_err(|e| url_error(url, e.to_string()))?;
     let path = request.url().path().strip_prefix(base.path().trim_end_matches('/')).unwrap_or_default();
     Ok(match request.url().query() {
         Some(query) => format!("{path}?{query}"),
@@ -362,7 +382,7 @@ fn request_route(url: &str, request: &RequestBuilder) -> Result<String, ClientEr
     })
 }
 
-/// What an answer says.
+/// The body of an answer whose status is a success.
 fn answer_body(path: &str, answer: DaemonAnswer) -> Result<Vec<u8>, ClientError> {
     if answer.status.is_success() {
         Ok(answer.body)
@@ -371,8 +391,8 @@ fn answer_body(path: &str, answer: DaemonAnswer) -> Result<Vec<u8>, ClientError>
     }
 }
 
-/// What an answer says that should be proved. Who does not prove itself may still say that we should ask
-/// again, or somebody else.
+/// The body of an answer that must be proved. An answer without proof may still say, by its status alone,
+/// that the client should ask again or ask another daemon.
 fn proved_answer(
     url: &str,
     path: &str,

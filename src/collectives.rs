@@ -1,5 +1,5 @@
-//! `infill collectives`: how long collectives take on the nodes of a job, as a table, and the site's table of
-//! them. PyTorch measures them, by the user's own Python: what counts is the library that the user's programs
+//! `infill collectives`: measures how long collectives take on the nodes of a job, and manages the site's
+//! table of these times. The user's own Python and PyTorch measure, because their library is what programs
 //! run with.
 
 use std::os::unix::process::CommandExt as _;
@@ -19,7 +19,7 @@ use infill_present::{
 };
 use infill_traces as traces;
 
-/// What measures, of the package in `contrib/python`.
+/// The module of the package in `contrib/python` that measures.
 const PYTHON_MODULE: &str = "infill.collectives";
 
 /// Flags of `infill collectives`.
@@ -39,7 +39,7 @@ enum CollectivesTask {
         Rank 0 writes the columns op,bytes,world,nodes,seconds_median: with NCCL where there are GPUs, else gloo."
     )]
     Measure(MeasureArgs),
-    /// Take in a table that was measured, in place of what was known of these nodes; for administrators
+    /// Import a measured table; it replaces the one for this type of nodes. For administrators
     Import(ImportTableArgs),
     /// Show the site's table
     Show(ShowTableArgs),
@@ -50,21 +50,21 @@ struct ImportTableArgs {
     /// CSV as `infill collectives measure` writes it: op, bytes, world, nodes, seconds_median
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The type of nodes that it was measured on: a whole name of `infill nodes` (gpu:a100:4/cpu64), or a
+    /// The type of nodes on which it was measured: a whole name from `infill nodes` (gpu:a100:4/cpu64), or a
     /// word of it (a100)
     #[arg(long, value_name = "TYPE")]
     node_type: String,
-    /// As JSON
+    /// Print the site's table as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 struct ShowTableArgs {
-    /// Only what was measured on this type of nodes, as it was named
+    /// Show only this type of nodes, by the name that it was imported with
     #[arg(long, value_name = "TYPE")]
     node_type: Option<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -85,14 +85,15 @@ const COLUMNS: &[TableColumn<CollectiveTableRow>] = &[
     TableColumn { letter: 'b', header: "BYTES", help: "", cell: |s| s.row.bytes.to_string() },
     TableColumn { letter: 'r', header: "RANKS", help: "", cell: |s| s.row.ranks.to_string() },
     TableColumn { letter: 'n', header: "NODES", help: "", cell: |s| s.row.nodes.to_string() },
-    TableColumn { letter: 'k', header: "RANKS/NODE", help: "", cell: ranks_a_node },
+    TableColumn { letter: 'k', header: "RANKS/NODE", help: "", cell: ranks_per_node },
     TableColumn { letter: 's', header: "MSECS", help: "", cell: |s| format!("{:.3}", 1e3 * s.row.secs) },
     TableColumn { letter: 'i', header: "IMPORTED", help: "", cell: |s| s.when.format_moment(s.imported_at) },
 ];
 
-fn ranks_a_node(shown: &CollectiveTableRow) -> String {
-    let share = f64::from(shown.row.ranks) / f64::from(shown.row.nodes.max(1));
-    ((100.0 * share).round() / 100.0).to_string()
+/// Ranks per node with at most two decimals.
+fn ranks_per_node(listed: &CollectiveTableRow) -> String {
+    let ratio = f64::from(listed.row.ranks) / f64::from(listed.row.nodes.max(1));
+    ((100.0 * ratio).round() / 100.0).to_string()
 }
 
 #[derive(Clone, Debug, Args)]
@@ -100,7 +101,7 @@ struct MeasureArgs {
     /// The Python that has PyTorch
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
-    /// Sizes of the tensors, bytes: 64K,1M,16M [default: 4K,64K,1M,16M,64M]
+    /// Sizes of the tensors in bytes, such as 64K,1M,16M [default: 4K,64K,1M,16M,64M]
     #[arg(long, value_name = "BYTES,…")]
     bytes: Option<String>,
     /// Write the table into this file [default: standard output]
@@ -121,11 +122,11 @@ async fn import_table(args: ImportTableArgs, session: &CliSession) -> CommandRes
     let rows = traces::read_collectives(&args.file).map_err(|e| ProgramExit::Input.caused_by(e))?;
     let node_type = args.node_type;
     let count = rows.len();
-    // What is wrong is told before anybody is asked.
+    // A wrong table is refused here, before the daemon is asked.
     let table = TypeCollectives { node_type, imported_at: UnixTime::default(), rows };
     table.check_rows().map_err(|e| ProgramExit::Input.caused_by(e))?;
     let TypeCollectives { node_type, rows, .. } = table;
-    let said = format!("{} of {node_type} taken in", output::counted_noun(count as u64, "row"));
+    let message = format!("imported {} for {node_type}", output::counted_noun(count as u64, "row"));
     let request = ImportCollectivesRequest { proof: BodyProof::default(), node_type, rows };
     let client = session.daemon_client()?;
     let view: CollectivesView =
@@ -133,7 +134,7 @@ async fn import_table(args: ImportTableArgs, session: &CliSession) -> CommandRes
     if args.json {
         output::print_json(&view)?;
     } else {
-        output::print_text(&said)?;
+        output::print_text(&message)?;
     }
     Ok(ProgramExit::Ok.code())
 }
@@ -150,27 +151,24 @@ async fn show_table(args: &ShowTableArgs, session: &CliSession) -> CommandResult
 }
 
 fn table_text(view: &CollectivesView, when: DisplayClock) -> Result<String, CommandFailure> {
-    let of_type = |table: &TypeCollectives| {
-        let node_type = table.node_type.clone();
-        let imported_at = table.imported_at;
-        let shown = move |row: &CollectiveRow| CollectiveTableRow {
-            node_type: node_type.clone(),
-            imported_at,
+    let mut rows = Vec::new();
+    for table in &view.types {
+        rows.extend(table.rows.iter().map(|row| CollectiveTableRow {
+            node_type: table.node_type.clone(),
+            imported_at: table.imported_at,
             row: *row,
             when,
-        };
-        table.rows.iter().map(shown).collect::<Vec<CollectiveTableRow>>()
-    };
-    let rows: Vec<CollectiveTableRow> = view.types.iter().flat_map(of_type).collect();
+        }));
+    }
     filter::render_full_table(DEFAULT, COLUMNS, &rows)
 }
 
-/// Becomes Python.
+/// Replaces this process by Python. Returns only if that fails.
 fn exec_measurement(args: &MeasureArgs) -> CommandResult {
     let error = python_command(args).exec();
     let program = args.python.display();
     Err(anyhow::Error::new(error)
-        .context(format!("cannot run {program}: expected a Python (--python)"))
+        .context(format!("cannot run {program}: --python must name a Python interpreter"))
         .into())
 }
 
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_python_is_asked() {
+    fn the_flags_reach_python() {
         let asked = |line: &str| {
             let CollectivesTask::Measure(args) = Flags::parse_from(line.split(' ')).args.command else {
                 panic!("measure was asked for")

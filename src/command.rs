@@ -7,29 +7,42 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-/// Time for one command. slurmctld answers in milliseconds, a busy one in seconds.
+use infill_model::UnixTime;
+
+/// The time limit of a command. slurmctld answers within milliseconds, or seconds when it is busy.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most bytes that a command may print.
+/// The most bytes that a command may print.
 const MAX_OUTPUT_BYTES: u64 = 256 << 20;
 
-/// Runs a command and returns what it printed; the error says what happened, in words.
+/// Runs a command with `input` on its stdin and returns its stdout.
+///
+/// # Errors
+/// A sentence, when the command cannot run, fails, prints too much or takes too long.
 pub async fn run_command(program: &str, args: &[&str], input: &str) -> Result<String, String> {
     let child = slurm_command(program, args);
     output_text(program, args, output_within(TIMEOUT, program, child, input).await?)
 }
 
-/// The same with as long a time limit, and with times in UTC.
+/// Runs a command with this time limit and with times in UTC, and returns its stdout.
+///
+/// # Errors
+/// A sentence, as for [`run_command`].
 pub async fn run_in_utc(limit: Duration, program: &str, args: &[&str]) -> Result<String, String> {
     let mut child = slurm_command(program, args);
     child.env("TZ", "UTC");
     output_text(program, args, output_within(limit, program, child, "").await?)
 }
 
-/// Whether a program of that name is installed.
+/// Whether a program of this name is in the `PATH`.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+/// A moment in UTC as sacct and sreport take it: `2026-03-01T00:00:00`.
+pub fn slurm_moment(moment: UnixTime) -> String {
+    moment.to_string().trim_end_matches('Z').to_owned()
 }
 
 fn slurm_command(program: &str, args: &[&str]) -> Command {
@@ -57,7 +70,7 @@ async fn output_within(
             Err(format!("{program} printed more than {MAX_OUTPUT_BYTES} bytes"))
         }
         Ok(out) => out.map_err(|e| format!("cannot run {program}: {e}")),
-        // Dropping the future has killed it.
+        // Dropping the future has killed the command.
         Err(_) => Err(format!("{program} did not answer within {} s", limit.as_secs())),
     }
 }
@@ -69,7 +82,7 @@ async fn collect_output(mut command: Command, input: &str) -> io::Result<Output>
     let stderr = child.stderr.take();
     let write = async {
         if let Some(mut stdin) = stdin {
-            // A command that does not read its input closes it; what it answers counts.
+            // A command may close its input unread. Its output counts nevertheless.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
@@ -77,7 +90,7 @@ async fn collect_output(mut command: Command, input: &str) -> io::Result<Output>
     Ok(Output { stdout: stdout?, stderr: stderr?, status: child.wait().await? })
 }
 
-/// One byte more than may be, at most: whoever prints that is cut off.
+/// Reads at most one byte more than the limit, so that the caller notices too long an output.
 async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
@@ -92,8 +105,8 @@ fn output_text(program: &str, args: &[&str], out: Output) -> Result<String, Stri
     if out.status.success() {
         return Ok(stdout.into_owned());
     }
-    let said = if stderr.trim().is_empty() { stdout } else { stderr };
-    Err(format!("{program} {}: {}", args.join(" "), said.trim()))
+    let message = if stderr.trim().is_empty() { stdout } else { stderr };
+    Err(format!("{program} {}: {}", args.join(" "), message.trim()))
 }
 
 #[cfg(test)]
@@ -101,7 +114,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_it_printed_or_why_not() {
+    async fn a_command_returns_its_output_or_its_error() {
         assert_eq!(run_command("cat", &[], "hello").await.unwrap(), "hello");
         assert_eq!(
             run_command("sh", &["-c", "echo no >&2; exit 3"], "").await.unwrap_err(),

@@ -21,14 +21,14 @@ use infill_present::{
 /// `infill config …`
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Read a file and say what is wrong with it, starting nothing
+    /// Check a configuration file for errors; nothing is started
     Check {
-        /// The file [default: what --config or INFILL_CONFIG says]
+        /// The file [default: the one that --config or INFILL_CONFIG names]
         file: Option<PathBuf>,
     },
     /// Print the configuration in effect, without passwords
     Show {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -60,7 +60,7 @@ fn check_file(file: Option<&Path>) -> Result<(), infill_present::exit::CommandFa
     }
     let urls = infill_api::daemon_urls(&config.agent.url);
     if let Some(finding) = check_token_secrecy(command::is_installed("munge"), &urls) {
-        output::print_text(&format!("warning: {}; {}", finding.what, finding.mend.unwrap_or_default()))?;
+        output::print_text(&format!("warning: {}; {}", finding.what, finding.fix.unwrap_or_default()))?;
     }
     match config.check_secrets() {
         Err(e) if e.is_others_secret() => {
@@ -85,7 +85,7 @@ fn show_config(config: &Config, json: bool) -> anyhow::Result<()> {
 
 /// The configuration without the passwords that a URL may carry.
 fn redact_config(mut config: Config) -> Config {
-    // What a notice is posted to is often all that it takes to post.
+    // The URL for notices is often a secret itself: who knows it can post.
     config.notify.url = without_path(&config.notify.url);
     for url in [&mut config.store.database_url, &mut config.slurm.rest, &mut config.agent.url] {
         *url = without_password(url);
@@ -93,21 +93,23 @@ fn redact_config(mut config: Config) -> Config {
     config
 }
 
-/// `scheme://host` of an address that says more.
+/// Replaces the path of a URL, if it has one, by `/redacted`.
 fn without_path(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     if path.len() > 1 { format!("{scheme}://{host}/redacted") } else { url.to_owned() }
 }
 
-/// `scheme://user:password@host` with the password blotted out.
+/// Replaces the password in `scheme://user:password@host` by `redacted`.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let end = rest.find('/').unwrap_or(rest.len());
-    // A password may itself hold an @ or a slash that nobody escaped: the last @ ends it.
-    let at = rest.rfind('@').filter(|at| *at < end || rest[..*at].contains(':'));
-    match at.and_then(|at| rest[..at].split_once(':').map(|(user, _)| (user, &rest[at..]))) {
-        Some((user, host)) => format!("{scheme}://{user}:redacted{host}"),
+    // A password may contain an @ or a slash that is not escaped: the last @ ends it.
+    let at_sign = rest.rfind('@').filter(|at| *at < end || rest[..*at].contains(':'));
+    let Some(at_sign) = at_sign else { return url.to_owned() };
+    let (credentials, host) = rest.split_at(at_sign);
+    match credentials.split_once(':') {
+        Some((user, _)) => format!("{scheme}://{user}:redacted{host}"),
         None => url.to_owned(),
     }
 }
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_blotted_out() {
+    fn passwords_are_redacted() {
         let all = [
             "sqlite:/var/lib/infill/infill.db",
             "postgres://db/infill",
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_notice_is_posted_to_is_blotted_out() {
+    fn the_path_of_the_url_for_notices_is_redacted() {
         let all = [
             "",
             "https://hooks.example/T0/hunter2",
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_read_again() {
+    fn the_printed_configuration_can_be_read_again() {
         let text = toml::to_string(&redact_config(Config::default())).unwrap();
         assert_eq!(Config::parse(&text, Path::new("x.toml")).unwrap(), Config::default());
     }

@@ -1,4 +1,4 @@
-//! `infill pause | resume | drain`: an administrator's orders, with proof of who gives them.
+//! `infill pause | resume | drain`: an administrator's orders. Each carries a proof of who gives it.
 
 use super::session::CliSession;
 use infill_api::{BodyProof, ControlRequest, routes};
@@ -8,7 +8,7 @@ use infill_present::{
     output,
 };
 
-/// What is ordered.
+/// An order of an administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlOrder {
     /// `infill pause`
@@ -31,17 +31,17 @@ impl ControlOrder {
     fn done_message(self) -> &'static str {
         match self {
             ControlOrder::Pause => {
-                "paused: nothing starts or grows; what runs, runs on and still leaves in time"
+                "paused: no job starts or grows; running jobs continue and still leave their nodes in time"
             }
-            ControlOrder::Resume => "resumed: infill works as its configuration says",
+            ControlOrder::Resume => "resumed: infill works as configured",
             ControlOrder::Drain => {
-                "draining: all malleable jobs save and are parked; `infill resume` ends it"
+                "draining: all malleable jobs save and are parked; `infill resume` ends the drain"
             }
         }
     }
 }
 
-/// Gives the order.
+/// Sends the order to the daemon.
 pub async fn run(order: ControlOrder, session: &CliSession) -> CommandResult {
     let client = session.daemon_client()?;
     let request = ControlRequest { proof: BodyProof::default(), control: order.control_state() };

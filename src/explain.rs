@@ -1,4 +1,4 @@
-//! `infill explain`: why a job or a node has what it has.
+//! `infill explain`: why a job has its nodes, or why a node has its job.
 
 use clap::Args;
 
@@ -19,11 +19,11 @@ pub struct ExplainArgs {
     /// A job's id, or a node's name
     #[arg(value_name = "JOB|NODE")]
     subject: String,
-    /// As of this moment, from the round that was the last one then: HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]],
+    /// Explain an earlier moment, by the last round before it: HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]],
     /// now-10minutes, or seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = values::parse_moment)]
     at: Option<UnixTime>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -52,7 +52,7 @@ pub async fn run(args: ExplainArgs, session: &CliSession) -> CommandResult {
     };
     let Some(explanation) = explanation else {
         return Err(
-            ProgramExit::NotFound.caused_by(anyhow::anyhow!("infill knows no job or node {}", args.subject))
+            ProgramExit::NotFound.caused_by(anyhow::anyhow!("infill has no job or node {}", args.subject))
         );
     };
     if args.json {
@@ -70,7 +70,7 @@ async fn fetch_generations(client: &DaemonClient, id: JobId) -> Result<Vec<Gener
     Ok(answer.map(|a| a.generations).unwrap_or_default())
 }
 
-/// What is not there yet is no failure here.
+/// Turns status 404 into `None`: a round or a history that does not exist yet is not a failure.
 fn none_if_not_found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
     match answer {
         Ok(document) => Ok(Some(document)),

@@ -1,4 +1,4 @@
-//! `infill completions` and `infill man`: made from the grammar, so that they cannot fall behind it.
+//! `infill completions` and `infill man`: both come from the grammar, so that they are always up to date.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use infill_present::{
 /// Flags of `infill completions`.
 #[derive(Clone, Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// The shell to print completions for
     shell: Shell,
 }
 

@@ -1,4 +1,4 @@
-//! `infill jobs`: the malleable jobs, a line each.
+//! `infill jobs`: a table of the malleable jobs.
 
 use std::sync::LazyLock;
 
@@ -36,7 +36,7 @@ const COLUMNS: &[TableColumn<JobView>] = &[
     TableColumn { letter: 'u', header: "USER", help: "owner", cell: |j| text_or_dash(&j.user) },
     TableColumn { letter: 't', header: "STATE", help: MalleableState::WORDS, cell: |j| j.state.to_string() },
     TableColumn { letter: 'D', header: "NODES", help: "nodes held", cell: |j| j.nodes.len().to_string() },
-    TableColumn { letter: 's', header: "SIZES", help: "sizes that it may have", cell: |j| j.sizes.clone() },
+    TableColumn { letter: 's', header: "SIZES", help: "allowed sizes", cell: |j| j.sizes.clone() },
     TableColumn { letter: 'N', header: "NODELIST", help: "nodes held", cell: node_list_text },
     TableColumn {
         letter: 'g',
@@ -80,20 +80,20 @@ const COLUMNS: &[TableColumn<JobView>] = &[
     TableColumn {
         letter: 'E',
         header: "ENDS_IN",
-        help: "in what time it will have ended at its present rate, and between what times most likely",
+        help: "expected time until its end at its present rate, with the most likely range; ~ for a rough guess",
         cell: |j| or_dash(j.ends.as_ref().map(end_text)),
     },
     TableColumn { letter: 'w', header: "WINGS", help: "the wings' job ids", cell: wing_text },
     TableColumn {
         letter: 'r',
         header: "REASON",
-        help: "why it has what it has",
+        help: "why it has its nodes",
         cell: |j| text_or_dash(&j.why),
     },
     TableColumn {
         letter: 'A',
-        header: "ADVICE",
-        help: "what is known of how it scales, and what will be tried",
+        header: "LEARNING",
+        help: "what infill has measured of its scaling, and which size it will try next",
         cell: |j| text_or_dash(&j.advice),
     },
 ];
@@ -102,7 +102,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| v.to_string())
 }
 
-/// `40:00(25:00-1:23:20)`; `~` before what is not known well.
+/// `40:00(25:00-1:23:20)`, with `~` in front of a rough guess.
 fn end_text(ends: &EndView) -> String {
     let [low, median, high] =
         [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::format_duration);
@@ -123,9 +123,10 @@ fn wing_text(job: &JobView) -> String {
 pub async fn run(args: JobsArgs, session: &CliSession) -> CommandResult {
     let mut status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve_me()?;
-    let known = |id: &u32| status.jobs.iter().any(|j| j.job.0 == *id);
-    if let Some(id) = filter.job.iter().find(|id| !known(id)) {
-        return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no malleable job {id}")));
+    for id in &filter.job {
+        if !status.jobs.iter().any(|job| job.job.0 == *id) {
+            return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no malleable job {id}")));
+        }
     }
     status.jobs = select_jobs(status.jobs, &filter);
     if args.table.json {
@@ -145,7 +146,7 @@ fn select_jobs(jobs: Vec<JobView>, filter: &FilterArgs) -> Vec<JobView> {
         .collect()
 }
 
-/// The jobs in the default format, for `infill status`.
+/// A table of the jobs in the default format, for `infill status`.
 pub fn job_table(jobs: &[JobView]) -> Result<String, infill_present::exit::CommandFailure> {
     filter::render_table(&TableArgs::default(), DEFAULT, COLUMNS, jobs)
 }

@@ -1,4 +1,4 @@
-//! Logs go to stderr: as JSON on demand, with journald's priority prefix under systemd, else as plain lines.
+//! Logging to stderr: JSON on demand, lines with journald's priority prefix under systemd, else plain lines.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -9,16 +9,16 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Starts logging. `INFILL_LOG` wins over `-v`; `base` is the level without either.
+/// Starts logging. `INFILL_LOG` overrides `-v`; `base` is the level without either.
 pub fn start_logging(verbose: u8, base: &str) {
-    let wanted = std::env::var("INFILL_LOG").unwrap_or_else(|_| filter_directives(verbose, base));
-    let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
-        eprintln!("infill: INFILL_LOG={wanted:?} is not understood ({error}); logging at `{base}`");
+    let directives = std::env::var("INFILL_LOG").unwrap_or_else(|_| filter_directives(verbose, base));
+    let filter = EnvFilter::try_new(&directives).unwrap_or_else(|error| {
+        eprintln!("infill: INFILL_LOG={directives:?} is not a valid filter ({error}); logging at `{base}`");
         EnvFilter::new(base)
     });
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let json = std::env::var("INFILL_LOG_FORMAT").is_ok_and(|f| f == "json");
-    // A second subscriber is refused; only tests come here twice.
+    // A second subscriber is refused. Only tests call this twice.
     let _ = if json {
         builder.json().try_init()
     } else if std::env::var_os("JOURNAL_STREAM").is_some() && !std::io::stderr().is_terminal() {
@@ -36,7 +36,7 @@ fn filter_directives(verbose: u8, base: &str) -> String {
     }
 }
 
-/// One line an event, with the `<priority>` that journald reads and without the time that it adds itself.
+/// A line for each event, with the `<priority>` that journald reads. journald adds the time itself.
 struct JournalFormat;
 
 impl<S, N> FormatEvent<S, N> for JournalFormat
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// syslog's priority of a level.
+/// The syslog priority of a level.
 fn syslog_priority(level: &Level) -> u8 {
     match *level {
         Level::ERROR => 3,

@@ -1,4 +1,4 @@
-//! The `infill` program: the command line, one file a subcommand.
+//! The `infill` program: the command line, with a file for each subcommand.
 
 mod args;
 mod client;
@@ -32,7 +32,6 @@ mod tests;
 mod watch;
 mod web;
 
-use std::error::Error;
 use std::future::Future;
 use std::process::ExitCode;
 
@@ -65,9 +64,9 @@ fn run_program() -> u8 {
     }
 }
 
-/// Help and version are no errors; everything else that clap says is.
+/// Prints clap's message and returns the exit code: success for help and version, else wrong usage.
 fn report_usage(error: &clap::Error) -> u8 {
-    // Nothing is left to do when even that cannot be written.
+    // If even the message cannot be written, there is nothing left to do.
     let _ = error.print();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ProgramExit::Ok.code(),
@@ -85,9 +84,9 @@ fn dispatch_command(cli: Cli) -> CommandResult {
             block_on(async { serve_daemon(&session, passed).await })
         }
         CliCommand::Run(mut args) => {
-            let told = session.configure_agent(&mut args.common);
+            let configured = session.configure_agent(&mut args.common);
             block_on(async {
-                let code = match told {
+                let code = match configured {
                     Ok(()) => infill_agent::run(args).await?,
                     Err(error) => infill_agent::run_untold(args, error.into()).await?,
                 };
@@ -135,12 +134,9 @@ async fn serve_daemon(session: &CliSession, passed: PassedSockets) -> CommandRes
     Ok(ProgramExit::Ok.code())
 }
 
-/// What Slurm denies has an exit code of its own.
+/// Gives a failure that Slurm's denial caused its own exit code.
 fn daemon_failure(error: anyhow::Error) -> CommandFailure {
-    if error
-        .chain()
-        .any(|cause: &(dyn Error + 'static)| matches!(cause.downcast_ref(), Some(SlurmError::Denied { .. })))
-    {
+    if error.chain().any(|cause| matches!(cause.downcast_ref(), Some(SlurmError::Denied { .. }))) {
         ProgramExit::Denied.caused_by(error)
     } else {
         error.into()
@@ -150,7 +146,7 @@ fn daemon_failure(error: anyhow::Error) -> CommandFailure {
 fn block_on(work: impl Future<Output = CommandResult>) -> CommandResult {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(work);
-    // A blocking thread that still solves or reads must not keep the process alive.
+    // A blocking thread that is still solving or reading must not keep the process alive.
     runtime.shutdown_background();
     outcome
 }

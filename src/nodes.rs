@@ -1,6 +1,6 @@
-//! `infill nodes`: the nodes of the malleable partition, and what malleable jobs have met on them.
+//! `infill nodes`: the nodes of the malleable partition, and the failures of malleable jobs on them.
 //!
-//! A node that is at fault shows here long before anybody drains it; draining is left to the administrator.
+//! A faulty node shows here long before it is drained. Draining it is left to the administrator.
 
 use std::sync::LazyLock;
 
@@ -21,17 +21,17 @@ use infill_present::{
 #[derive(Clone, Debug, Default, Args)]
 #[command(disable_help_flag = true, after_help = HELP.as_str())]
 pub struct NodesArgs {
-    /// Only these nodes.
+    /// Show only these nodes.
     #[arg(short = 'n', long, value_name = "NODE", value_delimiter = ',')]
     node: Vec<String>,
-    /// Only nodes on which something went wrong, or that infill leaves alone.
+    /// Show only nodes on which a job failed, or that infill does not use.
     #[arg(short = 'b', long)]
     bad: bool,
     #[command(flatten)]
     table: TableArgs,
 }
 
-/// A node and the moment at which it is looked at.
+/// A row of the table: a node, and the present moment.
 struct ListedNode {
     node: NodeView,
     when: DisplayClock,
@@ -66,13 +66,13 @@ const COLUMNS: &[TableColumn<ListedNode>] = &[
     TableColumn {
         letter: 'l',
         header: "LAST",
-        help: "time since the last of them",
+        help: "time since the last of these failures",
         cell: |r| r.node.failures.last().map_or_else(|| "-".to_owned(), |f| r.when.time_since(f.at)),
     },
     TableColumn {
         letter: 'J',
         header: "FAILEDJOBS",
-        help: "which jobs those were",
+        help: "the jobs that failed",
         cell: |r| {
             text_or_dash(&r.node.failures.iter().map(|f| id_or_dash(f.job)).collect::<Vec<_>>().join(","))
         },
@@ -80,24 +80,23 @@ const COLUMNS: &[TableColumn<ListedNode>] = &[
     TableColumn {
         letter: 'r',
         header: "REASON",
-        help: "why it is refused, else what the last job met",
+        help: "why it is refused, else the last failure on it",
         cell: node_reason,
     },
 ];
 
 fn node_reason(row: &ListedNode) -> String {
-    let met = row.node.failures.last().map(|f| match f.job {
-        Some(job) => format!("job {job}: {}", f.what),
-        None => f.what.clone(),
+    let last_failure = row.node.failures.last().map(|failure| match failure.job {
+        Some(job) => format!("job {job}: {}", failure.what),
+        None => failure.what.clone(),
     });
-    text_or_dash(&row.node.why.clone().or(met).unwrap_or_default())
+    text_or_dash(&row.node.why.clone().or(last_failure).unwrap_or_default())
 }
 
 /// Runs `infill nodes`.
 pub async fn run(args: NodesArgs, session: &CliSession) -> CommandResult {
     let status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
-    if let Some(name) =
-        args.node.iter().find(|name: &&String| !status.nodes.iter().any(|n| n.node.matches_name(name)))
+    if let Some(name) = args.node.iter().find(|name| !status.nodes.iter().any(|n| n.node.matches_name(name)))
     {
         return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no node {name} in infill's partition")));
     }
@@ -119,10 +118,8 @@ fn select_nodes(status: &DaemonStatus, args: &NodesArgs) -> Vec<NodeView> {
     status
         .nodes
         .iter()
-        .filter(|n: &&NodeView| {
-            args.node.is_empty() || args.node.iter().any(|name| n.node.matches_name(name))
-        })
-        .filter(|n: &&NodeView| !args.bad || n.why.is_some() || !n.failures.is_empty())
+        .filter(|n| args.node.is_empty() || args.node.iter().any(|name| n.node.matches_name(name)))
+        .filter(|n| !args.bad || n.why.is_some() || !n.failures.is_empty())
         .cloned()
         .collect()
 }
@@ -149,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn all_nodes_with_what_went_wrong_there() {
+    fn all_nodes_with_their_failures() {
         let show = |args: &NodesArgs| {
             node_table(select_nodes(&status(), args), &args.table, samples::sample_moment()).unwrap()
         };

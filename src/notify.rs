@@ -1,4 +1,4 @@
-//! `infill notify --test`.
+//! `infill notify --test`: sends a test notice.
 
 use clap::Args;
 
@@ -11,7 +11,7 @@ use infill_present::output;
 /// Flags of `infill notify`.
 #[derive(Args, Clone, Debug)]
 pub struct NotifyArgs {
-    /// Send a notice that says that it is a test, to all that the configuration names
+    /// Send a test notice to all receivers in the configuration
     #[arg(long, required = true)]
     pub test: bool,
 }
@@ -21,7 +21,7 @@ pub async fn run(session: &CliSession) -> CommandResult {
     let config = session.load_config()?.notify;
     if config.is_disabled() {
         return Err(ProgramExit::Config.caused_by(anyhow::anyhow!(
-            "notify.command, notify.url and notify.url_file are empty: nobody is told"
+            "notify.command, notify.url and notify.url_file are empty, so there is no receiver; set one of them"
         )));
     }
     let failures = notices::send_test_notice(&config, now()).await;

@@ -1,4 +1,4 @@
-//! `infill plan`: what a round would do now, without doing it.
+//! `infill plan`: shows what a round would do now, without doing it.
 
 use clap::{ArgAction, Args};
 
@@ -9,20 +9,20 @@ use infill_present::{
     exit::{CommandFailure, CommandResult, ProgramExit},
     output::{self, DisplayClock},
     phrases::describe_forecast,
-    table::{TableColumn, TableLayout},
+    table::{TableColumn, TableFormat, TableLayout},
 };
 
 /// Flags of `infill plan`.
 #[derive(Clone, Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct PlanArgs {
-    /// Ask Slurm directly and plan here, without a daemon (no memory of gaps and profiles)
+    /// Ask Slurm directly and plan here, without a daemon (the plan then lacks past gaps and profiles)
     #[arg(long)]
     local: bool,
-    /// No headers
+    /// Print no headers
     #[arg(short = 'h', long)]
     noheader: bool,
-    /// The whole document as JSON
+    /// Print the whole document as JSON
     #[arg(long)]
     json: bool,
     /// Print help.
@@ -90,30 +90,37 @@ fn render_plan(round: &RoundView, layout: TableLayout, when: DisplayClock) -> Re
         text.extend(round.report.notes.iter().map(|n| format!("note: {n}\n")));
         text.push('\n');
     }
-    let failed = |e| ProgramExit::Failed.caused_by(anyhow::Error::new(e));
-    let jobs = job_rows(round, when);
-    let nodes = node_rows(round, when);
-    let format = "%i %h %g %R %N %f %r".parse::<infill_present::table::TableFormat>().map_err(failed)?;
-    text.push_str(&format.render_rows(JOB_COLUMNS, &jobs, layout).map_err(failed)?);
+    text.push_str(&render_rows("%i %h %g %R %N %f %r", JOB_COLUMNS, &job_rows(round, when), layout)?);
     text.push('\n');
-    let format = "%N %i %e %r".parse::<infill_present::table::TableFormat>().map_err(failed)?;
-    text.push_str(&format.render_rows(NODE_COLUMNS, &nodes, layout).map_err(failed)?);
+    text.push_str(&render_rows("%N %i %e %r", NODE_COLUMNS, &node_rows(round, when), layout)?);
     Ok(text)
+}
+
+fn render_rows<R>(
+    format: &str,
+    columns: &[TableColumn<R>],
+    rows: &[R],
+    layout: TableLayout,
+) -> Result<String, CommandFailure> {
+    let table = format.parse::<TableFormat>().and_then(|format| format.render_rows(columns, rows, layout));
+    table.map_err(|e| ProgramExit::Failed.caused_by(anyhow::Error::new(e)))
 }
 
 fn plan_headline(round: &RoundView) -> String {
     let status = match &round.plan.status {
         SolveStatus::Optimal => "optimal".to_owned(),
         SolveStatus::TimeLimit { gap: Some(gap) } => {
-            format!("best in the time given, within {:.1} % of the bound", gap * 100.0)
+            format!("best within the time limit, at most {:.1} % below the best possible", gap * 100.0)
         }
-        SolveStatus::TimeLimit { gap: None } => "best in the time given".to_owned(),
+        SolveStatus::TimeLimit { gap: None } => "best within the time limit".to_owned(),
         SolveStatus::Unasked { gap: Some(gap) } => {
-            format!("the solver was not asked, within {:.1} % of the bound", gap * 100.0)
+            format!("the solver was not needed, at most {:.1} % below the best possible", gap * 100.0)
         }
         SolveStatus::Unasked { gap: None } => "the solver was not asked".to_owned(),
-        SolveStatus::Fallback(why) => format!("without the solver, for it gave none: {why}"),
-        SolveStatus::LastResort(why) => format!("nothing is planned: {why}"),
+        SolveStatus::Fallback(why) => format!("made without the solver, which gave no plan: {why}"),
+        SolveStatus::LastResort(why) => {
+            format!("last resort, in which each job keeps what it need not leave: {why}")
+        }
         SolveStatus::Trivial => "nothing to decide".to_owned(),
     };
     let secs: f64 = round.secs.values().sum();
@@ -125,36 +132,38 @@ fn plan_headline(round: &RoundView) -> String {
 }
 
 fn job_rows(round: &RoundView, when: DisplayClock) -> Vec<JobRow> {
-    let row = |verdict: &infill_model::JobVerdict| {
-        let plan = round.plan.job_plan(verdict.job);
-        let nodes: Vec<_> = plan.iter().flat_map(|p| &p.nodes).map(|p| p.node.clone()).collect();
-        JobRow {
-            id: verdict.job.to_string(),
-            had: verdict.had,
-            gets: verdict.gets,
-            nodes: if nodes.is_empty() { "-".to_owned() } else { hostlist::compress_nodes(&nodes) },
-            rate: plan.map_or_else(|| "-".to_owned(), |p| output::format_number(p.rate)),
-            forecast: plan.map_or_else(|| "-".to_owned(), |p| describe_forecast(p, when)),
-            why: verdict.full_sentence(),
-        }
-    };
-    round.report.jobs.iter().map(row).collect()
+    let verdicts = round.report.jobs.iter();
+    verdicts
+        .map(|verdict| {
+            let plan = round.plan.job_plan(verdict.job);
+            let nodes: Vec<_> = plan.iter().flat_map(|p| &p.nodes).map(|p| p.node.clone()).collect();
+            JobRow {
+                id: verdict.job.to_string(),
+                had: verdict.had,
+                gets: verdict.gets,
+                nodes: if nodes.is_empty() { "-".to_owned() } else { hostlist::compress_nodes(&nodes) },
+                rate: plan.map_or_else(|| "-".to_owned(), |p| output::format_number(p.rate)),
+                forecast: plan.map_or_else(|| "-".to_owned(), |p| describe_forecast(p, when)),
+                why: verdict.full_sentence(),
+            }
+        })
+        .collect()
 }
 
 fn node_rows(round: &RoundView, when: DisplayClock) -> Vec<NodeRow> {
-    let lease = |verdict: &NodeVerdict| -> Option<UnixTime> {
-        let plan = round.plan.job_plan(verdict.job?)?;
-        plan.nodes.iter().find(|p| p.node.single_places().contains(&verdict.node)).map(|p| p.lease_until)
-    };
-    round
-        .report
-        .nodes
-        .iter()
-        .map(|verdict: &NodeVerdict| NodeRow {
-            until: lease(verdict).map_or_else(|| "-".to_owned(), |t| when.format_clock(t)),
+    let verdicts = round.report.nodes.iter();
+    verdicts
+        .map(|verdict| NodeRow {
+            until: lease_end(round, verdict).map_or_else(|| "-".to_owned(), |t| when.format_clock(t)),
             verdict: verdict.clone(),
         })
         .collect()
+}
+
+/// When the lease of a node's job on it ends. `None` if no job gets the node.
+fn lease_end(round: &RoundView, verdict: &NodeVerdict) -> Option<UnixTime> {
+    let plan = round.plan.job_plan(verdict.job?)?;
+    plan.nodes.iter().find(|p| p.node.single_places().contains(&verdict.node)).map(|p| p.lease_until)
 }
 
 #[cfg(test)]

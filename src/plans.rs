@@ -1,4 +1,4 @@
-//! `infill plans`: files of execution plans, for `infill run --plans`. Needs no daemon.
+//! `infill plans`: checks and suggests files of execution plans for `infill run --plans`. It needs no daemon.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,42 +14,42 @@ use infill_model::{
     AllowedSizes, MOST_BATCH, MOST_HIDDEN, MOST_LAYERS, MOST_PLANS, MOST_SEQUENCE, MemorySize, ModelFacts,
 };
 use infill_present::{
-    exit::{CommandResult, ProgramExit},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter::{self, TableArgs},
     output,
     table::{FieldHelp, TableColumn},
 };
 
-/// What `infill plans` prints besides its subcommands.
+/// The help text of `infill plans` after its subcommands.
 const ABOUT_FILES: &str = "\
-A file of plans is TOML, with a [[plan]] for each way in which the command can run, the one to begin with first. A [model]
-may say what is known of the model that it trains; of that only the parameters are required:
+A file of plans is TOML, with a [[plan]] for each way in which the command can run. The job starts with the first one.
+An optional [model] describes the model that it trains; only params_mi is required in it:
 
   [model]
   params_mi = 1500             # parameters, millions
   layers = 48                  # hidden = 1600: hidden size; heads = 25: heads of attention
   sequence = 1024              # tokens of a sample
   global_batch = 64            # samples of a step, over all GPUs
-  precision = \"mixed\"          # in which numbers it trains: mixed, half or single
+  precision = \"mixed\"          # of the numbers in training: mixed, half or single
 
   [[plan]]
-  name = \"tp2\"                 # what INFILL_PLAN says
+  name = \"tp2\"                 # the value of INFILL_PLAN
   nodes = \"2-8\"                # sizes at which it can run [default: all of the job's]
-  types = [\"a100\"]             # node types, or words of such [default: all]
+  types = [\"a100\"]             # node types, or words of their names [default: all]
   tp = 2                       # GPUs that share each layer; pp: stages of the pipeline
   zero = 1                     # stage of ZeRO, 0 to 3; offload = true: optimizer on the CPUs
   accumulate = 4               # micro-batches of a step; checkpointing = true: activations computed again
-  cpus = 8                     # what a worker needs, on its node or its GPU, where you know it
-  memory = \"64G\"               # of the host for a worker; gpu_memory = \"30G\": of each GPU
-  args = [\"--tp\", \"2\"]         # what the command gets besides its own arguments
+  cpus = 8                     # that a worker needs, on its node or for its GPU, if you know
+  memory = \"64G\"               # of the host that a worker needs; gpu_memory = \"30G\": of each GPU
+  args = [\"--tp\", \"2\"]         # further arguments of the command
   env = { NCCL_ALGO = \"Ring\" } # variables; not for secrets: other users may see them
 
-The command finds INFILL_PLAN, _DP, _TP, _PP, _ZERO, _OFFLOAD, _GA and _GC in its environment. infill measures the plans on the
-node types where they can run, and changes between them as it changes sizes. A command that fails and says that its memory
-does not suffice is tried otherwise, which is no failure. Model and needs tell infill how fast a plan may be, and whether it may
-fit, before it was tried.";
+The command finds INFILL_PLAN, _DP, _TP, _PP, _ZERO, _OFFLOAD, _GA and _GC in its environment. infill measures the plans on
+the node types where they can run, and may change the plan whenever it changes the size. If the command fails and reports
+that it ran out of memory, infill tries another plan and does not count a failure. From [model] and the needs, infill
+estimates the speed and the memory of a plan before its first run.";
 
-/// GPUs of a node as most have them.
+/// The GPUs that most nodes have.
 const USUAL_GPUS: u32 = 8;
 
 /// Flags of `infill plans`.
@@ -62,9 +62,9 @@ pub struct PlansArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum PlansCommand {
-    /// Read a file of plans as `infill run --plans` would, and show what it says
+    /// Read a file of plans as `infill run --plans` would, and show its plans
     Check(CheckPlansArgs),
-    /// Write a file of the plans that people run, for a model of which some facts are known
+    /// Print a file of common plans for a model
     Suggest(SuggestPlansArgs),
 }
 
@@ -73,32 +73,32 @@ enum PlansCommand {
 struct CheckPlansArgs {
     #[command(flatten)]
     table: TableArgs,
-    /// The file
+    /// The file of plans
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Sizes that the job may have, as for `infill run --nodes`
+    /// Allowed sizes of the job, as for `infill run --nodes`
     #[arg(long, value_name = "SIZES", value_parser = AllowedSizes::parse)]
     nodes: Option<AllowedSizes>,
-    /// Processes that train on each node: as for `infill run`, else its GPUs, as torchrun starts them
+    /// Training processes on each node, as for `infill run`. If torchrun starts them, the number of its GPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     nproc_per_node: u32,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
 struct ModelShapeArgs {
-    /// Parameters of the model, millions
+    /// Parameters of the model, in millions
     #[arg(long, value_name = "MILLIONS", value_parser = parse_parameters)]
     params: f64,
-    /// Its layers
+    /// Layers of the model
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_LAYERS)))]
     layers: u32,
-    /// Its hidden size
+    /// Hidden size of the model
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_HIDDEN)))]
     hidden: u32,
-    /// Tokens of a sample
+    /// Tokens in a sample
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SEQUENCE)))]
     sequence: u32,
-    /// Samples of a step, over all GPUs
+    /// Samples in a step, over all GPUs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BATCH)))]
     batch: u32,
 }
@@ -107,13 +107,13 @@ struct ModelShapeArgs {
 struct SuggestPlansArgs {
     #[command(flatten)]
     model: ModelShapeArgs,
-    /// Sizes that the job may have, as for `infill run --nodes`
+    /// Allowed sizes of the job, as for `infill run --nodes`
     #[arg(long, value_name = "SIZES", value_parser = AllowedSizes::parse)]
     nodes: AllowedSizes,
-    /// GPUs of each of them; 1 where the job counts GPUs
+    /// GPUs on each node; 1 where the sizes count GPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     gpus_per_node: u32,
-    /// GiB of a GPU: plans that do not fit are left out
+    /// Memory of a GPU in GiB; plans that do not fit are left out
     #[arg(long, value_name = "GIB", value_parser = parse_positive)]
     gpu_memory: Option<f64>,
 }
@@ -125,7 +125,7 @@ fn parse_positive(text: &str) -> Result<f64, String> {
 
 fn parse_parameters(text: &str) -> Result<f64, String> {
     let params_mi = parse_positive(text)?;
-    ModelFacts::from_params(params_mi).check_bounds().map_err(|odd| odd.to_string())?;
+    ModelFacts::from_params(params_mi).check_bounds().map_err(|error| error.to_string())?;
     Ok(params_mi)
 }
 
@@ -137,12 +137,12 @@ pub fn run(args: PlansArgs) -> CommandResult {
     }
 }
 
-/// A plan with the sizes at which infill would offer it.
+/// A plan with the sizes at which infill would use it.
 #[derive(Serialize)]
 struct PlanFileRow {
     #[serde(flatten)]
     plan: RunPlan,
-    /// `all` for those of the job.
+    /// The sizes, or `all` for all sizes of the job.
     sizes: String,
 }
 
@@ -150,7 +150,7 @@ struct PlanFileRow {
 #[derive(Serialize)]
 struct PlansDocument<'a> {
     schema: u32,
-    /// What the file says of the model.
+    /// The file's `[model]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<ModelFacts>,
     plans: &'a [PlanFileRow],
@@ -158,14 +158,14 @@ struct PlansDocument<'a> {
 
 const DEFAULT: &str = "%p %s %T %.t %.P %.z %o %.a %c %g";
 
-/// The columns where a plan tells what its workers need.
+/// The default columns if a plan has needs.
 const DEFAULT_WITH_NEEDS: &str = "%p %s %T %.t %.P %.z %o %.a %c %.C %.m %.M %g";
 
-/// The fields, for `--help`.
+/// The list of fields, for `--help`.
 static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
 const COLUMNS: &[TableColumn<PlanFileRow>] = &[
-    TableColumn { letter: 'p', header: "PLAN", help: "its name", cell: |r| r.plan.name.clone() },
+    TableColumn { letter: 'p', header: "PLAN", help: "the plan's name", cell: |r| r.plan.name.clone() },
     TableColumn {
         letter: 's',
         header: "SIZES",
@@ -233,36 +233,38 @@ fn size_or_dash(size: Option<MemorySize>) -> String {
     size.map_or_else(|| "-".to_owned(), |size| size.to_string())
 }
 
-/// The columns that show all that these plans tell.
-fn columns_of(rows: &[PlanFileRow]) -> &'static str {
+/// The default format: the columns of needs are left out if no plan has any.
+fn default_format(rows: &[PlanFileRow]) -> &'static str {
     if rows.iter().all(|row| row.plan.worker_needs().is_empty()) { DEFAULT } else { DEFAULT_WITH_NEEDS }
 }
 
 fn check_plans(args: &CheckPlansArgs) -> CommandResult {
     let file = args.file.display().to_string();
-    let wrong = |e| ProgramExit::Input.caused_by(anyhow::anyhow!("{file}: {e}"));
-    let plans = ExecPlans::from_argument(&file).map_err(wrong)?;
-    let declared = plans.declared_plans(args.nproc_per_node, args.nodes.as_ref()).map_err(wrong)?;
-    let sizes = |sizes: &Option<AllowedSizes>| {
-        sizes.as_ref().map_or_else(|| "all".to_owned(), AllowedSizes::to_string)
-    };
-    let rows: Vec<PlanFileRow> = plans
-        .iter()
-        .zip(&declared)
-        .map(|(plan, declared)| PlanFileRow { plan: plan.clone(), sizes: sizes(&declared.sizes) })
-        .collect();
+    let plans = ExecPlans::from_argument(&file).map_err(|e| input_failure(&file, e))?;
+    let declared = plans
+        .declared_plans(args.nproc_per_node, args.nodes.as_ref())
+        .map_err(|e| input_failure(&file, e))?;
+    let mut rows = Vec::new();
+    for (plan, declared) in plans.iter().zip(&declared) {
+        let sizes = declared.sizes.as_ref().map_or_else(|| "all".to_owned(), AllowedSizes::to_string);
+        rows.push(PlanFileRow { plan: plan.clone(), sizes });
+    }
     if args.table.json {
         output::print_json(&PlansDocument { schema: SCHEMA, model: plans.model_facts(), plans: &rows })?;
     } else {
-        output::print_text(&filter::render_table(&args.table, columns_of(&rows), COLUMNS, &rows)?)?;
+        output::print_text(&filter::render_table(&args.table, default_format(&rows), COLUMNS, &rows)?)?;
     }
     Ok(ProgramExit::Ok.code())
+}
+
+fn input_failure(file: &str, error: impl std::fmt::Display) -> CommandFailure {
+    ProgramExit::Input.caused_by(anyhow::anyhow!("{file}: {error}"))
 }
 
 fn suggest_plans(args: &SuggestPlansArgs) -> CommandResult {
     let presets = suggested_presets(args);
     if presets.is_empty() {
-        let why = "no plan fits: more GPUs, more memory, or a batch that divides otherwise is needed";
+        let why = "no plan fits: use more GPUs, more memory, or a batch with other divisors";
         return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!(why)));
     }
     output::print_text(&plan_file(args, &presets))?;
@@ -275,13 +277,13 @@ fn suggested_presets(args: &SuggestPlansArgs) -> Vec<PlanPreset> {
     let nodes = args.nodes.up_to(u32::MAX);
     model.suggest_presets(&GpuMachine {
         gpus: nodes.iter().map(|n| n.saturating_mul(args.gpus_per_node)).collect(),
-        // Where GPUs are counted, several may be on a node.
+        // Where the sizes count GPUs, a node may have several.
         gpus_per_node: if args.gpus_per_node == 1 { USUAL_GPUS } else { args.gpus_per_node },
         gpu_memory_gib: args.gpu_memory,
     })
 }
 
-/// The suggested plans as a file.
+/// The text of a file with the suggested plans.
 fn plan_file(args: &SuggestPlansArgs, presets: &[PlanPreset]) -> String {
     let ModelShapeArgs { params, layers, hidden, sequence, batch } = args.model;
     let mut text = format!(
@@ -312,13 +314,15 @@ fn plan_entry(preset: &PlanPreset, sizes: Vec<u32>) -> String {
         ("zero", preset.zero, 0),
         ("accumulate", preset.accumulate, 1),
     ];
-    for (name, number, _) in numbers.into_iter().filter(|(_, number, usual)| number != usual) {
-        let _ = writeln!(text, "{name} = {number}");
+    for (name, number, default) in numbers {
+        if number != default {
+            let _ = writeln!(text, "{name} = {number}");
+        }
     }
-    for (name, _) in
-        [("offload", preset.offload), ("checkpointing", preset.checkpointing)].into_iter().filter(|f| f.1)
-    {
-        let _ = writeln!(text, "{name} = true");
+    for (name, is_set) in [("offload", preset.offload), ("checkpointing", preset.checkpointing)] {
+        if is_set {
+            let _ = writeln!(text, "{name} = true");
+        }
     }
     text
 }
@@ -343,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_suggested_is_a_sound_file() {
+    fn a_suggested_file_can_be_read() {
         for more in [
             "--nodes 1-4 --gpus-per-node 8 --gpu-memory 40",
             "--nodes 1,2,4,8",
@@ -364,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_help_shows_is_a_sound_file() {
+    fn the_file_in_the_help_can_be_read() {
         let text: Vec<&str> = ABOUT_FILES.lines().filter_map(|line| line.strip_prefix("  ")).collect();
         let plans = ExecPlans::parse(&text.join("\n")).unwrap();
         assert_eq!((plans.first_name(), plans.model_facts().and_then(|m| m.layers)), ("tp2", Some(48)));
@@ -373,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suggestion_reads_like_this() {
+    fn a_suggestion_for_little_memory() {
         let text = suggested("--nodes 1,2 --gpus-per-node 2 --gpu-memory 24");
         let blocks: Vec<&str> = text.split("\n\n").collect();
         assert!(
@@ -386,13 +390,13 @@ mod tests {
         assert!(blocks.contains(&two_stages), "{text}");
     }
 
-    /// What `infill plans check` shows of a file with this in its only plan.
+    /// The table of `infill plans check` for a file whose only plan has these further lines.
     fn checked(more: &str) -> String {
         let plans = ExecPlans::parse(&format!("[[plan]]\nname = 'tp2'\ntp = 2\n{more}")).unwrap();
         let rows: Vec<PlanFileRow> =
             plans.iter().map(|plan| PlanFileRow { plan: plan.clone(), sizes: "2,4".to_owned() }).collect();
         let table = Checked::parse_from(["infill", "plans.toml"]).check.table;
-        filter::render_table(&table, columns_of(&rows), COLUMNS, &rows)
+        filter::render_table(&table, default_format(&rows), COLUMNS, &rows)
             .unwrap_or_else(|_| "refused".to_owned())
     }
 
@@ -404,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn needs_are_shown_where_a_plan_tells_them() {
+    fn needs_are_shown_if_a_plan_has_any() {
         insta::assert_snapshot!(checked(""), @r"
         PLAN SIZES TYPES TP PP ZERO OFFLOAD GA GC ARGS
         tp2  2,4   all    2  1    0 no       1 no -

@@ -1,4 +1,4 @@
-//! `infill rounds`: the rounds that are over, a line each.
+//! `infill rounds`: a table of past rounds.
 
 use std::sync::LazyLock;
 
@@ -22,7 +22,7 @@ use infill_present::{
 pub struct RoundsArgs {
     #[command(flatten)]
     table: TableArgs,
-    /// At most so many, the newest.
+    /// Show at most this many rounds, the newest.
     #[arg(
         short = 'n',
         long,
@@ -31,13 +31,13 @@ pub struct RoundsArgs {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)),
     )]
     limit: u32,
-    /// Only rounds before this moment: HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], now-10minutes, or seconds since
-    /// 1970.
+    /// Show only rounds before this moment: HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], now-10minutes, or seconds
+    /// since 1970.
     #[arg(long, value_name = "TIME", value_parser = values::parse_moment)]
     before: Option<UnixTime>,
 }
 
-/// A round and the moment at which it is looked at.
+/// A row of the table: a round, and the present moment.
 struct RoundRow {
     round: RoundSummary,
     when: DisplayClock,
@@ -53,35 +53,36 @@ const COLUMNS: &[TableColumn<RoundRow>] = &[
     TableColumn {
         letter: 's',
         header: "STATUS",
-        help: "how the solve ended: optimal, time_limit, fallback (the solver gave none), trivial",
+        help: "how the solve ended: optimal, time_limit, unasked (solver not asked), fallback (solver gave no plan), \
+               last_resort (jobs keep what they can), trivial (nothing to decide)",
         cell: |r| status_word(&r.round.status).to_owned(),
     },
     TableColumn {
         letter: 'p',
         header: "PROOF",
-        help: "distance of the plan to what is proved to be the best",
+        help: "how far the plan may be below the best possible one",
         cell: |r| r.round.gap.map_or_else(|| "-".to_owned(), percent::tenths_percent),
     },
     TableColumn {
         letter: 'w',
         header: "WORTH",
-        help: "what the plan is worth, weighted samples",
+        help: "value of the plan, in weighted samples",
         cell: |r| output::format_number(r.round.objective),
     },
     TableColumn { letter: 'j', header: "JOBS", help: "malleable jobs", cell: |r| r.round.jobs.to_string() },
     TableColumn {
         letter: 'D',
         header: "NODES",
-        help: "nodes that they got",
+        help: "nodes that these jobs got",
         cell: |r| r.round.nodes.to_string(),
     },
     TableColumn {
         letter: 'c',
         header: "CHANGES",
-        help: "jobs that got another number of nodes than they had",
+        help: "jobs whose number of nodes changed",
         cell: |r| r.round.changes.to_string(),
     },
-    TableColumn { letter: 'n', header: "NOTES", help: "what concerns the round as a whole", cell: note_text },
+    TableColumn { letter: 'n', header: "NOTES", help: "notes on the round as a whole", cell: note_text },
 ];
 
 fn acted_text(row: &RoundRow) -> String {

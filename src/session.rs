@@ -1,23 +1,26 @@
-//! What the global flags say: where the configuration is, and where the daemon.
+//! The global flags: where the configuration and the daemon are.
 
 use std::path::PathBuf;
 
-use super::client::{ClientError, DaemonClient};
+use super::client::DaemonClient;
 use infill_agent::CommandArgs;
 use infill_agent::identity::SlurmIdentity;
 use infill_model::config::{AgentConfig, ClientConfig, Config, ConfigError};
 use infill_present::exit::CommandFailure;
 
-/// What the global flags say.
+/// The values of the global flags.
 pub struct CliSession {
-    /// `--config`.
+    /// The value of `--config` or `INFILL_CONFIG`.
     pub config: Option<PathBuf>,
-    /// `--url`.
+    /// The value of `--url` or `INFILL_URL`.
     pub url: Option<String>,
 }
 
 impl CliSession {
-    /// The configuration. Removed keys that the file has are warned of.
+    /// Loads the configuration. Logs a warning for each removed key that the file still has.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is wrong.
     pub fn load_config(&self) -> Result<Config, ConfigError> {
         let (config, removed) = Config::load_with_removed(self.config.as_deref())?;
         for key in removed {
@@ -26,8 +29,11 @@ impl CliSession {
         Ok(config)
     }
 
-    /// The daemon's URL. The configuration is read only when no flag names it: users need not be able to read
-    /// it.
+    /// The daemon's URL. The configuration is read only if no flag names the URL, because users may not be
+    /// able to read it.
+    ///
+    /// # Errors
+    /// When the configuration is needed and cannot be used.
     pub fn daemon_url(&self) -> Result<String, ConfigError> {
         match &self.url {
             Some(url) => Ok(url.clone()),
@@ -35,8 +41,11 @@ impl CliSession {
         }
     }
 
-    /// The authorities of the daemon's certificate. Where a flag names the daemon the configuration may be
-    /// one that cannot be read.
+    /// The file of the authorities that may sign the daemon's certificate (`agent.ca`). `None` for the
+    /// system's.
+    ///
+    /// # Errors
+    /// When the configuration cannot be used and no flag names the daemon.
     pub fn authority_file(&self) -> Result<Option<PathBuf>, ConfigError> {
         match ClientConfig::load(self.config.as_deref()) {
             Ok(config) => Ok(config.ca),
@@ -45,8 +54,11 @@ impl CliSession {
         }
     }
 
-    /// Gives an agent the URL and the configuration that the global flags name, before or after the
-    /// subcommand. Without them it looks itself.
+    /// Gives an agent the URL and the configuration of the global flags, which may stand before or after the
+    /// subcommand. Without these flags the agent finds them itself.
+    ///
+    /// # Errors
+    /// When the configuration is needed and cannot be used.
     pub fn configure_agent(&self, agent: &mut CommandArgs) -> Result<(), ConfigError> {
         if agent.url.is_none() && (self.url.is_some() || self.config.is_some()) {
             agent.url = Some(self.daemon_url()?);
@@ -55,18 +67,23 @@ impl CliSession {
         Ok(())
     }
 
-    /// The user as whom the daemon runs: the default where the configuration cannot be read, which users need
-    /// not be able to if a flag names the URL.
+    /// The user that the daemon runs as. It is the default if the configuration cannot be read, because users
+    /// need not be able to read it if a flag names the URL.
     fn daemon_user(&self) -> String {
-        let default = || AgentConfig::default().daemon_user;
-        ClientConfig::load(self.config.as_deref()).map_or_else(|_| default(), |c| c.daemon_user)
+        match ClientConfig::load(self.config.as_deref()) {
+            Ok(config) => config.daemon_user,
+            Err(_) => AgentConfig::default().daemon_user,
+        }
     }
 
-    /// The daemon.
+    /// A client of the daemon.
+    ///
+    /// # Errors
+    /// When the URL or the configuration cannot be used.
     pub fn daemon_client(&self) -> Result<DaemonClient, CommandFailure> {
-        let by = SlurmIdentity::trusting_user(self.daemon_user());
-        let client: Result<DaemonClient, ClientError> =
-            DaemonClient::new(&self.daemon_url()?, by, self.authority_file()?.as_deref());
-        Ok(client?)
+        let identity = SlurmIdentity::trusting_user(self.daemon_user());
+        let url = self.daemon_url()?;
+        let authorities = self.authority_file()?;
+        Ok(DaemonClient::new(&url, identity, authorities.as_deref())?)
     }
 }

@@ -1,4 +1,4 @@
-//! The manual page of the configuration, made from the file that has every key at its default.
+//! The manual page of the configuration, made from the commented file with all defaults.
 
 use roff::{Roff, bold, roman};
 
@@ -11,40 +11,40 @@ pub fn settings_page() -> String {
     page.control("SH", ["NAME"]).text([roman("infill.toml - configuration of infill(1)")]);
     page.control("SH", ["SYNOPSIS"]).text([roman("/etc/infill/infill.toml")]);
     page.control("SH", ["DESCRIPTION"]);
-    let mut said = Vec::new();
+    let mut comment = Vec::new();
     for line in SETTINGS.lines() {
         match SettingsLine::parse_line(line) {
             SettingsLine::Section(name) => {
-                flush_words(&mut page, &mut said);
+                flush_comment(&mut page, &mut comment);
                 page.control("SH", [format!("[{name}]").as_str()]);
             }
             SettingsLine::Key(setting) => {
                 page.control("TP", []).text([bold(setting)]);
-                flush_words(&mut page, &mut said);
+                flush_comment(&mut page, &mut comment);
             }
-            SettingsLine::Words(words) => said.push(words),
-            SettingsLine::Blank => flush_words(&mut page, &mut said),
+            SettingsLine::Comment(words) => comment.push(words),
+            SettingsLine::Blank => flush_comment(&mut page, &mut comment),
         }
     }
-    flush_words(&mut page, &mut said);
+    flush_comment(&mut page, &mut comment);
     page.control("SH", ["SEE ALSO"]).text([roman("infill(1), infill-config(1), infill-serve(1)")]);
     page.render()
 }
 
-/// Puts the words down that stand before a setting.
-fn flush_words(page: &mut Roff, said: &mut Vec<&str>) {
-    if !said.is_empty() {
-        page.text([roman(said.join(" "))]);
-        said.clear();
+/// Writes the lines of comment gathered so far as a paragraph.
+fn flush_comment(page: &mut Roff, comment: &mut Vec<&str>) {
+    if !comment.is_empty() {
+        page.text([roman(comment.join(" "))]);
+        comment.clear();
     }
 }
 
 /// A line of the file.
 enum SettingsLine<'l> {
     Section(&'l str),
-    /// A key with its default; in a comment: one that is not set by default.
+    /// A key with its default. A key that is not set by default stands in a comment.
     Key(&'l str),
-    Words(&'l str),
+    Comment(&'l str),
     Blank,
 }
 
@@ -61,7 +61,7 @@ impl<'l> SettingsLine<'l> {
             "" => SettingsLine::Blank,
             _ if words.starts_with('[') && words.ends_with(']') && is_name => SettingsLine::Section(name),
             _ if is_name && words.contains(" = ") => SettingsLine::Key(words),
-            _ if is_comment => SettingsLine::Words(words),
+            _ if is_comment => SettingsLine::Comment(words),
             _ => SettingsLine::Key(words),
         }
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_has_its_place_and_its_words() {
+    fn every_key_has_an_entry_with_its_comment() {
         let page = settings_page();
         for key in ["\\fBmode = \"observe\"\\fR", "\\fBkeep_node_days = 14\\fR", "\\fBtoken_file = "] {
             assert!(page.contains(key), "{key}: {page}");
@@ -82,6 +82,6 @@ mod tests {
         for section in ["[daemon]", "[http]", "[slurm]", "[gaps]", "[store]"] {
             assert!(page.contains(&format!(".SH {section}")), "{section}");
         }
-        assert!(page.contains("Days for which it is kept what each node was used for"));
+        assert!(page.contains("Days for which the use of each node is kept"));
     }
 }

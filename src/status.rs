@@ -1,4 +1,4 @@
-//! `infill status`: how things stand, in a screenful.
+//! `infill status`: the state of the cluster and of infill, on one screen.
 
 use clap::Args;
 
@@ -14,19 +14,19 @@ use infill_present::{
 /// Flags of `infill status`.
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
-    /// The whole document as JSON
+    /// Print the whole document as JSON
     #[arg(long, conflicts_with_all = ["watch", "once_width"])]
     json: bool,
     /// Draw the cluster over time until `q` is pressed
     #[arg(short, long)]
     watch: bool,
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, default_value_t = 1, value_name = "SECS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     interval: u32,
-    /// Seconds that a column of the drawing stands for (change it with + and -)
+    /// Seconds per column of the drawing (change it with + and -)
     #[arg(long, default_value_t = 15, value_name = "SECS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     column: u32,
-    /// Print the drawing once, so many columns wide
+    /// Print the drawing once, with this width
     #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(20..=1000), conflicts_with = "watch")]
     once_width: Option<u16>,
 }

@@ -1,4 +1,4 @@
-//! How things stand, in a few lines of text.
+//! The summary of `infill status`, in a few lines of text.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use infill_present::{
     phrases::{self, percent},
 };
 
-/// The summary and the jobs.
+/// The summary, the problems and the table of jobs.
 pub fn status_summary(
     status: &DaemonStatus,
     url: &str,
@@ -37,12 +37,13 @@ fn summary_head(status: &DaemonStatus, url: &str, when: DisplayClock) -> String 
         Some(at) => format!("last {} ago", when.time_since(at)),
         None => "none yet".to_owned(),
     };
-    let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+    let slurm = status.slurm.as_deref().unwrap_or("unknown");
+    let rest = status.rest.as_deref().unwrap_or("unknown");
     let up = when.time_since(status.started_at);
     let lines = [
         format!("daemon  infill {} at {url}, up {up}", status.version),
         format!("mode    {}", mode_word(status)),
-        format!("slurm   {}, REST {}", or_unknown(&status.slurm), or_unknown(&status.rest)),
+        format!("slurm   {slurm}, REST {rest}"),
         format!("rounds  {round}"),
         format!("nodes   {}{}", node_counts(status), idle_beside_main(status)),
         format!("jobs    {}", job_counts(status)),
@@ -51,18 +52,18 @@ fn summary_head(status: &DaemonStatus, url: &str, when: DisplayClock) -> String 
     lines.into_iter().chain(lengths).map(|line| line + "\n").collect()
 }
 
-/// `of the last 512 jobs 58.0 % were expected within a factor of two, 79.2 % in their interval (of 80 %); …`.
+/// `last 512 jobs: 58.0 % predicted within a factor of two, 79.2 % ended within their 80 % interval; …`.
 fn length_accuracy(lengths: &LengthsView) -> String {
-    let [near, held, predictable] =
+    let [near, in_interval, predictable] =
         [lengths.within_2x, lengths.in_interval, lengths.predictable].map(percent::sentence_percent);
     format!(
-        "of the last {} that ended {near} were expected within a factor of two, {held} in their interval (which \
-         promises 80 %); {predictable} counted as predictable",
+        "last {} jobs: {near} predicted within a factor of two, {in_interval} ended within their 80 % interval; \
+         {predictable} were predictable",
         lengths.jobs
     )
 }
 
-/// `; beside main jobs 3 GPUs, 12 CPUs, 11.7 GiB are idle on 2 nodes`, where any are.
+/// `; beside main jobs 3 GPUs, 12 CPUs, 11.7 GiB are idle on 2 nodes`. Empty if none are.
 fn idle_beside_main(status: &DaemonStatus) -> String {
     let idle: Vec<IdleShare> = status.nodes.iter().filter_map(|n| n.idle).collect();
     let all = IdleShare {
@@ -79,15 +80,15 @@ fn idle_beside_main(status: &DaemonStatus) -> String {
 
 fn mode_word(status: &DaemonStatus) -> &'static str {
     match (status.mode, status.control) {
-        (DaemonMode::Observe, ControlState::Normal) => "observe: plans are made, nothing is touched",
-        (DaemonMode::Observe, _) => "observe (an order to pause or drain is in force, too)",
+        (DaemonMode::Observe, ControlState::Normal) => "observe: plans are made but not carried out",
+        (DaemonMode::Observe, _) => "observe (an order to pause or drain is also in force)",
         (DaemonMode::Act, ControlState::Normal) => "act",
-        (DaemonMode::Act, ControlState::Paused) => "act, but paused: nothing starts or grows",
+        (DaemonMode::Act, ControlState::Paused) => "act, but paused: no job starts or grows",
         (DaemonMode::Act, ControlState::Draining) => "act, but draining: all jobs save and are parked",
     }
 }
 
-/// `5: 2 held, 1 gap, 1 busy, 1 refused`.
+/// The number of nodes of each kind: `5: 2 held, 1 gap, 1 busy, 1 refused`.
 pub fn node_counts(status: &DaemonStatus) -> String {
     let kinds = [NodeKind::Held, NodeKind::Gap, NodeKind::Busy, NodeKind::Refused].map(|kind| {
         let shown = status.nodes.iter().filter(|n| n.kind == kind).count();
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn how_true_expected_lengths_were() {
+    fn the_accuracy_of_predicted_lengths() {
         let lengths = LengthsView { jobs: 512, within_2x: 0.58, in_interval: 0.792, predictable: 0.45 };
         let status = DaemonStatus {
             lengths: Some(lengths),
@@ -147,11 +148,11 @@ mod tests {
             ..samples::sample_status()
         };
         let text = status_summary(&status, "http://ctl:6810", samples::sample_moment()).unwrap();
-        insta::assert_snapshot!(text.lines().last().unwrap(), @"lengths of the last 512 that ended 58.0 % were expected within a factor of two, 79.2 % in their interval (which promises 80 %); 45.0 % counted as predictable");
+        insta::assert_snapshot!(text.lines().last().unwrap(), @"lengths last 512 jobs: 58.0 % predicted within a factor of two, 79.2 % ended within their 80 % interval; 45.0 % were predictable");
     }
 
     #[test]
-    fn what_is_hidden_is_counted() {
+    fn hidden_nodes_and_jobs_are_counted() {
         let all = samples::sample_status();
         let nodes = [(NodeKind::Held, 2), (NodeKind::Busy, 1)].into();
         let status = DaemonStatus {
@@ -187,7 +188,7 @@ mod tests {
         };
         insta::assert_snapshot!(status_summary(&status, "http://ctl:6810", samples::sample_moment()).unwrap(), @r"
         daemon  infill 0.1.0 at http://ctl:6810, up 1-01:00:00
-        mode    observe: plans are made, nothing is touched
+        mode    observe: plans are made but not carried out
         slurm   unknown, REST unknown
         rounds  none yet
         nodes   0: 0 held, 0 gap, 0 busy, 0 refused

@@ -1,4 +1,4 @@
-//! The command line against a daemon that serves the samples: exit codes, from the arguments to the answer.
+//! Runs the command line against a daemon that serves the samples, and checks the exit codes.
 
 use axum::extract::{Path, Query};
 use axum::http::StatusCode;
@@ -16,7 +16,7 @@ use infill_model::{ProfileFilter, ProfileKey};
 use infill_present::exit::ProgramExit;
 use infill_slurm::SlurmError;
 
-/// Serves on a free port of this machine for as long as the test runs; returns the URL.
+/// Serves on a free port of this machine while the test runs. Returns the URL.
 fn daemon() -> String {
     let app = Router::new()
         .route(routes::STATUS, get(|| async { Json(samples::sample_status()) }))
@@ -50,14 +50,14 @@ fn daemon() -> String {
     url
 }
 
-/// Those that the filter names.
+/// Serves the profiles that the filter matches.
 async fn profiles(Query(filter): Query<ProfileFilter>) -> Json<ProfilesView> {
     let mut all = samples::sample_profiles();
     all.profiles.retain(|p| filter.matches_key(&p.profile.key));
     Json(all)
 }
 
-/// Whatever profile is asked for.
+/// Serves the same history for all profiles.
 async fn history(Query(_): Query<ProfileKey>) -> Json<HistoryView> {
     Json(samples::sample_history())
 }
@@ -66,14 +66,15 @@ async fn rounds(Query(_): Query<RoundsQuery>) -> Json<RoundsView> {
     Json(samples::sample_rounds())
 }
 
-/// The round of the samples is the first one that was kept.
+/// Serves the samples' round for all moments from its own on.
 async fn round_at(Path(at): Path<i64>) -> Result<Json<RoundView>, (StatusCode, Json<Value>)> {
-    (at >= samples::NOW.0)
-        .then(|| Json(samples::sample_round()))
-        .ok_or_else(|| (StatusCode::NOT_FOUND, Json(json!({"error": "no round is kept"}))))
+    if at < samples::NOW.0 {
+        return Err((StatusCode::NOT_FOUND, Json(json!({"error": "no round is kept"}))));
+    }
+    Ok(Json(samples::sample_round()))
 }
 
-/// The exit code of a line, as the shell would see it.
+/// The exit code of a command line.
 fn exit(url: &str, line: &str) -> u8 {
     let arguments = format!("infill --url {url} {line}");
     let cli = Cli::try_parse_from(arguments.split(' ')).unwrap();
@@ -145,7 +146,7 @@ fn each_failure_has_its_code() {
 }
 
 #[tokio::test]
-async fn an_order_is_given_to_nobody_who_does_not_prove_to_be_the_daemon() {
+async fn an_order_is_given_only_to_a_daemon_that_proves_itself() {
     let dir = tempfile::tempdir().unwrap();
     let munge = infill_testkit::write_script(dir.path().join("munge"), "cat");
     let client =
@@ -158,7 +159,7 @@ async fn an_order_is_given_to_nobody_who_does_not_prove_to_be_the_daemon() {
 
 #[test]
 fn an_absent_daemon_has_its_own_code() {
-    // A port that was bound and is free again: nobody listens there.
+    // No one listens on a port that was bound and is free again.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert_eq!(exit(&format!("http://{address}"), "status"), ProgramExit::Unreachable.code());
 }

@@ -1,4 +1,4 @@
-//! `infill web`: a link to the page, and the end of sessions.
+//! `infill web`: prints a link to the page, or ends browsers' sessions.
 
 use anyhow::Context as _;
 use clap::Args;
@@ -18,7 +18,7 @@ use infill_present::{
 /// Flags of `infill web`.
 #[derive(Args, Clone, Debug)]
 pub struct WebArgs {
-    /// End all browsers' sessions of yours, or of USER, which administrators and Slurm's operators may
+    /// End all your browsers' sessions, or those of USER (for administrators and Slurm's operators)
     #[arg(long, value_name = "USER", num_args = 0..=1)]
     revoke: Option<Option<String>>,
 }
@@ -31,8 +31,8 @@ pub async fn run(args: WebArgs, session: &CliSession) -> CommandResult {
     }
     let request = LinkRequest { proof: BodyProof::default() };
     let link: WebLink = client.send_order_for_answer(LINK_PURPOSE, routes::WEB_LINKS, &request).await?;
-    // The one that leads: it alone knows the link.
-    let url = Url::parse(client.answering_url()).context("the daemon's URL is none")?;
+    // Only the daemon that answered, the leader, knows the link.
+    let url = Url::parse(client.answering_url()).context("the daemon's URL is not valid")?;
     output::print_text(&link_text(&url, &link, this_host().as_deref().unwrap_or("LOGIN-NODE")))?;
     Ok(ProgramExit::Ok.code())
 }
@@ -42,7 +42,7 @@ async fn revoke_sessions(client: &DaemonClient, user: Option<String>) -> Command
     let revoked: RevokedSessions =
         client.send_order_for_answer(REVOKE_PURPOSE, routes::WEB_REVOKE, &request).await?;
     let what = match revoked.sessions {
-        0 => "no session was open; links that were not opened yet count no more".to_owned(),
+        0 => "no session was open; links that were not opened yet are no longer valid".to_owned(),
         1 => "one session has ended".to_owned(),
         count => format!("{count} sessions have ended"),
     };
@@ -50,22 +50,28 @@ async fn revoke_sessions(client: &DaemonClient, user: Option<String>) -> Command
     Ok(ProgramExit::Ok.code())
 }
 
-/// The link stands in the fragment, which no browser sends and no log has.
+/// The link, and how to open it on another machine.
 fn link_text(url: &Url, link: &WebLink, this_host: &str) -> String {
-    let page = |url: &Url| format!("{}#ticket={}", url.as_str(), link.ticket.0);
     let host = url.host_str().unwrap_or("localhost");
     let port = url.port_or_known_default().unwrap_or(80);
-    let mut near = url.clone();
-    let is_near = near.set_host(Some("localhost")).is_ok() && near.set_port(Some(port)).is_ok();
-    let near = if is_near { page(&near) } else { page(url) };
-    // Where the daemon is this very machine, the tunnel ends at it.
-    let end = if matches!(host, "localhost" | "127.0.0.1" | "[::1]") { "localhost" } else { host };
+    let mut local_url = url.clone();
+    let is_local = local_url.set_host(Some("localhost")).is_ok() && local_url.set_port(Some(port)).is_ok();
+    let tunnel_url = if is_local { &local_url } else { url };
+    // If the daemon runs on this machine, the tunnel ends here.
+    let tunnel_end = if matches!(host, "localhost" | "127.0.0.1" | "[::1]") { "localhost" } else { host };
     format!(
-        "{}\n\nIt can be opened once, within {} s, and then reads as you for eight hours. From a machine that does not reach {host}:\n\n    \
-         ssh -L {port}:{end}:{port} {this_host}\n\nand there:\n\n    {near}",
-        page(url),
-        link.lasts_secs
+        "{}\n\nThe link can be opened once, within {} s. The page then shows what you may read, for eight hours. \
+         From a machine that cannot reach {host}:\n\n    \
+         ssh -L {port}:{tunnel_end}:{port} {this_host}\n\nand there:\n\n    {}",
+        page_link(url, link),
+        link.lasts_secs,
+        page_link(tunnel_url, link)
     )
+}
+
+/// The URL of the page with the ticket in its fragment, which browsers do not send and logs do not contain.
+fn page_link(url: &Url, link: &WebLink) -> String {
+    format!("{}#ticket={}", url.as_str(), link.ticket.0)
 }
 
 #[cfg(test)]
@@ -80,7 +86,7 @@ mod tests {
         insta::assert_snapshot!(text, @r"
         http://ctl:6810/#ticket=abc
 
-        It can be opened once, within 60 s, and then reads as you for eight hours. From a machine that does not reach ctl:
+        The link can be opened once, within 60 s. The page then shows what you may read, for eight hours. From a machine that cannot reach ctl:
 
             ssh -L 6810:ctl:6810 login1
 

@@ -1,4 +1,4 @@
-//! What the command line makes of a daemon's answers, and of those of something else at its port.
+//! Tests of the client with answers of a daemon, and of impostors at its port.
 
 use super::*;
 use axum::body::Bytes;
@@ -23,13 +23,13 @@ fn a_status_becomes_an_exit_code() {
 }
 
 #[test]
-fn what_the_daemon_said_is_kept() {
+fn the_daemons_message_is_kept() {
     let error = refusal_error(StatusCode::FORBIDDEN, routes::CONTROL, br#"{"error":"bob is no admin"}"#);
     assert_eq!(error.to_string(), "the daemon refused: bob is no admin");
 }
 
 #[test]
-fn what_is_no_url_is_wrong_usage() {
+fn a_wrong_url_is_wrong_usage() {
     for url in ["", ",", "localhost:6810", "ftp://x", "http://a,ftp://x"] {
         assert_eq!(
             DaemonClient::new(url, SlurmIdentity::default(), None).err().map(|e| e.exit_code()),
@@ -50,7 +50,7 @@ async fn daemon(status: u16, body: &'static str) -> String {
 }
 
 #[tokio::test]
-async fn of_several_daemons_the_one_that_leads_answers() {
+async fn the_leader_of_several_daemons_answers() {
     let away = "http://127.0.0.1:1";
     let standby = daemon(503, r#"{"error":"on standby"}"#).await;
     let leader = daemon(200, "7").await;
@@ -64,9 +64,9 @@ async fn of_several_daemons_the_one_that_leads_answers() {
     assert_eq!(ask(format!("{denied},{leader}")).await.unwrap_err().exit_code(), ProgramExit::Denied);
 }
 
-/// Whoever answers without a proof may say that we should ask again, in no words of theirs.
+/// An answer without proof may make the client ask again, but its text is not shown.
 #[tokio::test]
-async fn words_of_who_proves_nothing_are_not_shown_and_no_words_drive_the_terminal() {
+async fn text_without_proof_is_not_shown_and_no_text_controls_the_terminal() {
     let dir = tempfile::tempdir().unwrap();
     for status in [401, 503] {
         let url = daemon(status, r#"{"error":"all is done \u001b]0;x\u0007"}"#).await;
@@ -82,7 +82,7 @@ async fn words_of_who_proves_nothing_are_not_shown_and_no_words_drive_the_termin
 
 #[tokio::test]
 async fn an_absent_daemon_is_named_with_what_to_do() {
-    // A port that was bound and is free again: nobody listens there.
+    // No one listens on a port that was bound and is free again.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let client =
         DaemonClient::new(&format!("http://127.0.0.1:{port}/"), SlurmIdentity::default(), None).unwrap();
@@ -92,7 +92,7 @@ async fn an_absent_daemon_is_named_with_what_to_do() {
     assert!(text.contains(&format!("http://127.0.0.1:{port}: ")) && text.contains("INFILL_URL"), "{text}");
 }
 
-/// Programs of a cluster with MUNGE, whose credentials say what they carry: those of `uid`.
+/// Fake MUNGE programs, whose credentials are readable and belong to `uid`.
 fn munged(dir: &std::path::Path, uid: u32) -> SlurmIdentity {
     let body = format!(
         "printf 'STATUS: Success (0)\\nUID: who ({uid})\\nGID: g (1)\\n'
@@ -109,19 +109,20 @@ fn munged(dir: &std::path::Path, uid: u32) -> SlurmIdentity {
     }
 }
 
-/// What a daemon that proves itself does otherwise than it should.
+/// The fault of a daemon that tries to prove itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
-    /// It is too old to seal anything.
+    /// It is too old to seal its answers.
     Old,
     /// Its answers are altered on their way.
     Altered,
-    /// It answers another proof.
+    /// It answers to another proof.
     Other,
 }
 
-/// Answers who has proved themselves with how many requests it has had, proved; keeps what it was sent.
+/// A daemon that proves itself, unless `fault` says otherwise. It answers with the number of requests so far,
+/// and keeps what it was sent.
 async fn proving(fault: Fault) -> (String, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
     let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     type Asked = std::sync::Arc<std::sync::Mutex<Vec<String>>>;
@@ -140,8 +141,8 @@ async fn proving(fault: Fault) -> (String, std::sync::Arc<std::sync::Mutex<Vec<S
         let route = uri.path_and_query().unwrap().as_str().to_owned();
         let counter = text(headers::COUNTER).parse().unwrap_or(0);
         let mac = key.sign_answer(&route, counter, 200, number.as_bytes());
-        let told = if fault == Fault::Altered { format!("{number}0") } else { number };
-        let mut answer: Response = told.into_response();
+        let sent_number = if fault == Fault::Altered { format!("{number}0") } else { number };
+        let mut answer: Response = sent_number.into_response();
         if fault == Fault::Old {
             answer.headers_mut().insert(headers::TICKET, "t".parse().unwrap());
             return answer;
@@ -162,7 +163,7 @@ async fn proving(fault: Fault) -> (String, std::sync::Arc<std::sync::Mutex<Vec<S
 }
 
 #[tokio::test]
-async fn a_daemon_that_proves_itself_is_believed_and_proved_to_once() {
+async fn one_proof_opens_a_session_with_a_daemon_that_proves_itself() {
     let dir = tempfile::tempdir().unwrap();
     let (url, asked) = proving(Fault::None).await;
     let client = DaemonClient::new(&url, munged(dir.path(), 0), None).unwrap();
@@ -178,7 +179,7 @@ async fn a_daemon_that_proves_itself_is_believed_and_proved_to_once() {
 }
 
 #[tokio::test]
-async fn what_does_not_prove_itself_is_not_believed_and_told_so() {
+async fn answers_without_proof_are_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let faults = [Fault::Old, Fault::Altered, Fault::Other];
     for (fault, uid) in faults.map(|fault| (fault, 0)).into_iter().chain([(Fault::None, 6102)]) {
@@ -189,11 +190,11 @@ async fn what_does_not_prove_itself_is_not_believed_and_told_so() {
         for error in [read, order] {
             assert_eq!(error.exit_code(), ProgramExit::Denied, "{fault:?} {uid}");
             let text = error.to_string();
-            assert!(text.contains("does not prove that it is infill's daemon; nothing"), "{text}");
+            assert!(text.contains("does not prove that it comes from infill's daemon"), "{text}");
             assert!(text.contains("may be older than this command"), "{text}");
-            assert_eq!(text.contains("user 6102 has made it"), uid == 6102, "{text}");
+            assert_eq!(text.contains("user 6102 made it"), uid == 6102, "{text}");
         }
-        assert!(asked.lock().unwrap().iter().all(|sent| sent.ends_with("||")), "the order was told");
+        assert!(asked.lock().unwrap().iter().all(|sent| sent.ends_with("||")), "the order was sent");
     }
 }
 
@@ -213,11 +214,11 @@ async fn an_order_is_bound_to_its_proof() {
 }
 
 #[tokio::test]
-async fn without_munge_reading_goes_on_and_orders_need_a_way_that_nobody_overhears() {
+async fn without_munge_reading_works_and_orders_need_a_private_channel() {
     let dir = tempfile::tempdir().unwrap();
     let scontrol = write_script(dir.path().join("scontrol"), "echo SLURM_JWT=abc");
     let by = SlurmIdentity { munge: dir.path().join("none"), scontrol, ..SlurmIdentity::default() };
-    let (open, _) = (daemon(200, "7").await, ());
+    let open = daemon(200, "7").await;
     assert_eq!(DaemonClient::new(&open, by.clone(), None).unwrap().get::<u32>("/v1/x").await.unwrap(), 7);
     let order = async |url: &str| {
         let client = DaemonClient::new(url, by.clone(), None).unwrap();
@@ -229,6 +230,6 @@ async fn without_munge_reading_goes_on_and_orders_need_a_way_that_nobody_overhea
             && elsewhere.exit_code() == ProgramExit::Denied,
         "{elsewhere}"
     );
-    // On this machine it is sent, and the answer has to bring a session all the same.
+    // On this machine the order is sent, but the answer must still bring a session.
     assert!(matches!(order(&open).await, ClientError::Impostor { .. }));
 }

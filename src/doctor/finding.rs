@@ -1,48 +1,49 @@
-//! What a check found.
+//! The results of checks, and how they are printed.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
-/// How bad it is.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingLevel {
-    /// In order.
+    /// All is well.
     Ok,
-    /// Works, but not as it should; or could not be checked.
+    /// It works, but not well, or it could not be checked.
     Warn,
-    /// Does not work, or harms the main queue.
+    /// It does not work, or it harms the main queue.
     Error,
 }
 
-/// One result of one check.
+/// A result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was checked, one word.
+    /// The subject of the check, in one word.
     pub check: &'static str,
-    /// How bad it is.
+    /// How serious it is.
     pub level: FindingLevel,
-    /// What was found.
+    /// What was found, as a sentence.
     pub what: String,
-    /// How to mend it.
-    pub mend: Option<String>,
+    /// How to fix it. `None` if all is well.
+    #[serde(rename = "mend")]
+    pub fix: Option<String>,
 }
 
 impl Finding {
-    /// In order.
+    /// A finding of the level [`FindingLevel::Ok`].
     pub fn ok(check: &'static str, what: impl Into<String>) -> Finding {
-        Finding { check, level: FindingLevel::Ok, what: what.into(), mend: None }
+        Finding { check, level: FindingLevel::Ok, what: what.into(), fix: None }
     }
 
-    /// Works, but not as it should; or could not be checked.
-    pub fn warn(check: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Finding {
-        Finding { check, level: FindingLevel::Warn, what: what.into(), mend: Some(mend.into()) }
+    /// A finding of the level [`FindingLevel::Warn`].
+    pub fn warn(check: &'static str, what: impl Into<String>, fix: impl Into<String>) -> Finding {
+        Finding { check, level: FindingLevel::Warn, what: what.into(), fix: Some(fix.into()) }
     }
 
-    /// Does not work, or harms the main queue.
-    pub fn error(check: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Finding {
-        Finding { check, level: FindingLevel::Error, what: what.into(), mend: Some(mend.into()) }
+    /// A finding of the level [`FindingLevel::Error`].
+    pub fn error(check: &'static str, what: impl Into<String>, fix: impl Into<String>) -> Finding {
+        Finding { check, level: FindingLevel::Error, what: what.into(), fix: Some(fix.into()) }
     }
 }
 
@@ -55,16 +56,19 @@ pub fn render_findings(findings: &[Finding], colour: bool) -> String {
             FindingLevel::Warn => ("warn", 33),
             FindingLevel::Error => ("error", 31),
         };
-        let (on, off) = if colour { (format!("\x1b[{code}m"), "\x1b[0m") } else { (String::new(), "") };
         let what = f.what.replace('\n', "\n                 ");
-        let _ = writeln!(text, "{on}{word:<5}{off}  {:<9} {what}", f.check);
-        if let Some(mend) = &f.mend {
-            let _ = writeln!(text, "                 → {mend}");
+        let _ = if colour {
+            writeln!(text, "\x1b[{code}m{word:<5}\x1b[0m  {:<9} {what}", f.check)
+        } else {
+            writeln!(text, "{word:<5}  {:<9} {what}", f.check)
+        };
+        if let Some(fix) = &f.fix {
+            let _ = writeln!(text, "                 → {fix}");
         }
     }
-    let count = |level| findings.iter().filter(|f| f.level == level).count();
-    let _ =
-        writeln!(text, "\nerrors: {}, warnings: {}", count(FindingLevel::Error), count(FindingLevel::Warn));
+    let errors = findings.iter().filter(|f| f.level == FindingLevel::Error).count();
+    let warnings = findings.iter().filter(|f| f.level == FindingLevel::Warn).count();
+    let _ = writeln!(text, "\nerrors: {errors}, warnings: {warnings}");
     text
 }
 
@@ -73,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_finding_says_how_to_mend_it() {
+    fn each_finding_says_how_to_fix_it() {
         let findings = [Finding::ok("rest", "answers"), Finding::error("qos", "no grace time", "set one")];
         insta::assert_snapshot!(render_findings(&findings, false), @r"
         ok     rest      answers

@@ -1,4 +1,4 @@
-//! Judges what this machine says: clocks, versions, disk, addresses. Pure.
+//! Checks of this machine: clocks, versions, disk, addresses. The functions are pure.
 
 use std::net::IpAddr;
 
@@ -6,34 +6,35 @@ use super::finding::Finding;
 use infill_api::addresses::can_be_overheard;
 use infill_model::{UnixTime, UserId};
 
-/// Clocks further apart than this make windows wrong by as much, seconds.
+/// Clocks that differ by more seconds are a warning: windows are wrong by the difference.
 const CLOCK_WARN_SECS: f64 = 5.0;
-/// MUNGE credentials live 300 s; clocks that differ by a good part of it break them, seconds.
+/// Clocks that differ by more seconds are an error. MUNGE credentials are valid for 300 s, and a difference
+/// of a large part of that breaks them.
 const CLOCK_ERROR_SECS: f64 = 120.0;
-/// A store grows by megabytes a day on a big site.
+/// Less free space, in KiB, is a warning. A store grows by megabytes a day on a big site.
 const DISK_WARN_KIB: u64 = 1024 * 1024;
-/// With less, a checkpoint of the write-ahead log may fail.
+/// Less free space, in KiB, is an error: a checkpoint of the write-ahead log may fail.
 const DISK_ERROR_KIB: u64 = 50 * 1024;
-/// The first release of Slurm that infill works with. Before, a job that leaves within the grace time of its
-/// preemption is FAILED instead of queued again.
+/// The first release of Slurm that infill works with. In earlier ones, a job that leaves within the grace
+/// time of its preemption becomes FAILED instead of queued again.
 const MIN_SLURM_RELEASE: (u32, u32) = (24, 5);
 
-/// Slurm's clock against ours.
+/// Compares Slurm's clock with this machine's.
 pub fn check_clock(slurm: UnixTime, here: UnixTime) -> Finding {
     let skew = here.secs_since(slurm);
-    let mend = "let NTP or chrony run on both machines";
+    let fix = "run NTP or chrony on both machines";
     match skew.abs() {
         s if s > CLOCK_ERROR_SECS => {
-            Finding::error("clock", format!("this machine's clock is {skew:+} s off slurmctld's"), mend)
+            Finding::error("clock", format!("this machine's clock is {skew:+} s off slurmctld's"), fix)
         }
         s if s > CLOCK_WARN_SECS => {
-            Finding::warn("clock", format!("this machine's clock is {skew:+} s off slurmctld's"), mend)
+            Finding::warn("clock", format!("this machine's clock is {skew:+} s off slurmctld's"), fix)
         }
         _ => Finding::ok("clock", "this machine and slurmctld agree on the time"),
     }
 }
 
-/// Slurm's release, such as `24.11.5`, and the REST version in use.
+/// Checks Slurm's release, such as `24.11.5`. `rest` is the REST version in use.
 pub fn check_slurm_version(slurm: &str, rest: &str) -> Finding {
     let mut numbers = slurm.split(['.', '-']).map(|n| n.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
@@ -43,60 +44,64 @@ pub fn check_slurm_version(slurm: &str, rest: &str) -> Finding {
         (Some(_), Some(_)) => Finding::error(
             "rest",
             format!(
-                "Slurm is {slurm}: a job that leaves while Slurm preempts it fails, and never comes back"
+                "Slurm is {slurm}: a job that leaves while Slurm preempts it fails, and is not queued again"
             ),
             "use Slurm 24.05 or newer",
         ),
         _ => Finding::warn(
             "rest",
-            format!("Slurm says that it is {slurm:?} (REST {rest}): infill needs 24.05 or newer"),
+            format!("Slurm's version is {slurm:?} (REST {rest}): infill needs 24.05 or newer"),
             "see scontrol --version",
         ),
     }
 }
 
-/// The daemon's version against ours.
+/// Compares the daemon's version with this program's.
 pub fn check_versions(daemon: &str, ours: &str) -> Option<Finding> {
-    (daemon != ours).then(|| {
-        Finding::warn(
-            "version",
-            format!("the daemon is infill {daemon}, this is {ours}"),
-            "install the same version on all machines and restart the daemon",
-        )
-    })
+    if daemon == ours {
+        return None;
+    }
+    Some(Finding::warn(
+        "version",
+        format!("the daemon is infill {daemon}, but this command is infill {ours}"),
+        "install the same version on all machines and restart the daemon",
+    ))
 }
 
-/// The daemon's user on two hosts: who proves who they are by MUNGE is a number.
+/// Compares the user id of the daemon with that of its user on this host: MUNGE identifies users by their
+/// ids.
 pub fn check_same_user(daemon: Option<UserId>, here: Option<UserId>) -> Option<Finding> {
     let daemon = daemon?;
     let here = here?;
-    (daemon != here && daemon.0 != 0).then(|| {
-        Finding::warn(
-            "user",
-            format!("the user infill is number {here} here, and the daemon that answers runs as {daemon}"),
-            "give it one number on all hosts (a file in /etc/sysusers.d, or usermod -u), and its files in /var/lib/infill, too",
-        )
-    })
+    if daemon == here || daemon.0 == 0 {
+        return None;
+    }
+    Some(Finding::warn(
+        "user",
+        format!("the user infill has the id {here} here, but the daemon that answers runs as {daemon}"),
+        "give the user the same id on all hosts (with a file in /etc/sysusers.d, or usermod -u), and chown its files \
+         in /var/lib/infill",
+    ))
 }
 
-/// Free KiB from `df -Pk PATH`.
+/// The free KiB in the output of `df -Pk PATH`.
 pub fn parse_df(text: &str) -> Option<u64> {
     text.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()
 }
 
-/// Free space where the store is.
+/// Checks the free space where the store is.
 pub fn check_disk(free_kib: u64, dir: &str) -> Finding {
     let free = format!("{} MiB free in {dir}", free_kib / 1024);
-    let mend = "make room, or lower daemon.keep_days";
+    let fix = "free some space, or lower daemon.keep_days";
     match free_kib {
-        k if k < DISK_ERROR_KIB => Finding::error("store", free, mend),
-        k if k < DISK_WARN_KIB => Finding::warn("store", free, mend),
+        k if k < DISK_ERROR_KIB => Finding::error("store", free, fix),
+        k if k < DISK_WARN_KIB => Finding::warn("store", free, fix),
         _ => Finding::ok("store", free),
     }
 }
 
-/// Whether compute nodes can reach the daemon: `listen` is where it binds, `url_addresses` what agents are
-/// told.
+/// Checks whether compute nodes can reach the daemon. `listen` is the address that it binds, `url_addresses`
+/// are the addresses of the host in `agent.url`.
 pub fn check_reachable(
     listen: IpAddr,
     url: &str,
@@ -105,13 +110,13 @@ pub fn check_reachable(
 ) -> Vec<Finding> {
     if url_addresses.is_empty() {
         let what = format!("the host in agent.url ({url}) has no address");
-        return vec![Finding::error("url", what, "name a host that all nodes can resolve")];
+        return vec![Finding::error("url", what, "use a host that all nodes can resolve")];
     }
     let mut findings = Vec::new();
     if nodes_elsewhere && url_addresses.iter().all(IpAddr::is_loopback) {
         findings.push(Finding::error(
             "url",
-            format!("agent.url is {url}: on a compute node that is the node itself"),
+            format!("agent.url is {url}: on a compute node this is the node itself"),
             "set agent.url to this machine's name on the cluster's network",
         ));
     }
@@ -128,27 +133,30 @@ pub fn check_reachable(
     findings
 }
 
-/// Whether agents can prove who they are to daemons at these URLs: without MUNGE they have tokens of Slurm's
-/// alone, which they show to nobody in plain text.
+/// Checks whether agents can prove who they are to daemons at these URLs. Without MUNGE they have only Slurm
+/// tokens, which they never send in plain text.
 pub fn check_token_secrecy(has_munge: bool, urls: &[String]) -> Option<Finding> {
-    let plain = urls.iter().find(|url| can_be_overheard(url)).filter(|_| !has_munge)?;
+    if has_munge {
+        return None;
+    }
+    let plain = urls.iter().find(|url| can_be_overheard(url))?;
     Some(Finding::error(
         "tls",
         format!(
-            "there is no MUNGE, and agents send no token of Slurm's to {plain}: others could read it on its way"
+            "there is no MUNGE, and agents send no Slurm token to {plain}: others could read it on the way"
         ),
         "set daemon.tls_cert, daemon.tls_key and an agent.url that begins with https://",
     ))
 }
 
-/// Host and port of an `http(s)` URL.
+/// The host and the port of an `http(s)` URL.
 pub fn host_and_port(url: &str) -> Option<(String, u16)> {
     let url = reqwest::Url::parse(url).ok()?;
     let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
     Some((host, url.port_or_known_default()?))
 }
 
-/// The directory of a `sqlite:` URL's file.
+/// The directory of the file in a `sqlite:` URL. `None` for other URLs.
 pub fn store_dir(database_url: &str) -> Option<std::path::PathBuf> {
     let path = database_url.strip_prefix("sqlite:")?;
     let path = path.strip_prefix("//").unwrap_or(path);
@@ -184,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn the_daemons_user_has_one_number() {
+    fn the_daemons_user_has_one_id() {
         let of =
             |daemon: Option<u32>, here: Option<u32>| check_same_user(daemon.map(UserId), here.map(UserId));
         for (daemon, here) in [(None, Some(7)), (Some(7), None), (Some(7), Some(7)), (Some(0), Some(7))] {
             assert!(of(daemon, here).is_none(), "{daemon:?} {here:?}");
         }
         let found = of(Some(8), Some(7)).unwrap();
-        assert!(found.level == FindingLevel::Warn && format!("{found:?}").contains("number 7"));
+        assert!(found.level == FindingLevel::Warn && format!("{found:?}").contains("the id 7"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! `infill doctor`: what can be wrong on a site, and how to mend it.
+//! `infill doctor`: checks a site for known problems, and says how to fix them.
 //!
-//! `site` judges what Slurm's commands print and `host` what this machine says, both pure; `probe` runs and
-//! looks.
+//! `probe` runs commands and asks the daemon. `site` judges the output of Slurm's commands and `host` that of
+//! this machine; both are pure.
 
 mod finding;
 mod host;
@@ -23,10 +23,10 @@ use infill_present::{
 /// Flags of `infill doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Show only what is not in order
+    /// Show only warnings and errors
     #[arg(short, long)]
     quiet: bool,
 }
@@ -43,13 +43,14 @@ pub async fn run(args: DoctorArgs, session: &CliSession) -> CommandResult {
     let mut findings = match session.load_config() {
         Ok(config) => {
             let url = session.url.clone().unwrap_or_else(|| config.agent.url.clone());
-            let mut findings = vec![Finding::ok("config", "the configuration is sound")];
-            findings.extend(probe::run_checks(&config, (&url, config.agent.ca.as_deref())).await);
+            let mut findings = vec![Finding::ok("config", "the configuration is valid")];
+            findings.extend(probe::run_checks(&config, &url, config.agent.ca.as_deref()).await);
             findings
         }
         Err(error) => {
-            let mend = "mend the file and try `infill config check`; all other checks need it";
-            vec![Finding::error("config", format!("{:#}", anyhow::Error::new(error)), mend)]
+            let fix =
+                "fix the file and run `infill config check`; all other checks need a valid configuration";
+            vec![Finding::error("config", format!("{:#}", anyhow::Error::new(error)), fix)]
         }
     };
     let exit = if findings.iter().any(|f| f.level == FindingLevel::Error) {

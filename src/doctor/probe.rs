@@ -1,4 +1,5 @@
-//! Runs the checks: asks Slurm, MUNGE, the daemon and this machine, and hands what they say to the judges.
+//! Runs the checks: asks Slurm, MUNGE, the daemon and this machine, and passes the answers to the pure
+//! checks.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,11 +15,11 @@ use infill_api::{DaemonStatus, routes};
 use infill_model::{LendingMode, Snapshot, clock, config::Config, error_causes};
 use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
 
-/// Whom the packages make for the daemon.
+/// The user that the packages create for the daemon.
 const DAEMON_USER: &str = "infill";
 
-/// All checks that need a configuration. `url` is where this command line looks for the daemon.
-pub async fn run_checks(config: &Config, (url, ca): (&str, Option<&Path>)) -> Vec<Finding> {
+/// Runs all checks that need a configuration. `url` is the daemon's URL for this command, `ca` is `agent.ca`.
+pub async fn run_checks(config: &Config, url: &str, ca: Option<&Path>) -> Vec<Finding> {
     let (mut findings, snapshot) = check_rest(config).await;
     let scontrol = config.slurm.scontrol.to_string_lossy();
     findings.extend(check_rights(config).await);
@@ -36,7 +37,7 @@ pub async fn run_checks(config: &Config, (url, ca): (&str, Option<&Path>)) -> Ve
     findings.push(munge);
     findings.extend(check_tls(config));
     findings.extend(check_secrets(config));
-    // What is wrong with its password is told among the secrets.
+    // A problem with the password is among the secrets.
     if let Ok(url) = config.store.connection_url() {
         findings.extend(check_store(&url).await);
     }
@@ -45,37 +46,39 @@ pub async fn run_checks(config: &Config, (url, ca): (&str, Option<&Path>)) -> Ve
     findings
 }
 
-/// The files with secrets that the configuration names.
+/// Checks the files with secrets that the configuration names.
 fn check_secrets(config: &Config) -> Option<Finding> {
     let password = &config.store.password_file;
     let url = &config.notify.url_file;
-    let names_one = [password, url].iter().any(|path| !path.as_os_str().is_empty());
+    let has_secret = !password.as_os_str().is_empty() || !url.as_os_str().is_empty();
     match config.check_secrets() {
-        Ok(()) if names_one => Some(Finding::ok("secrets", "only the daemon reads them")),
+        Ok(()) if has_secret => Some(Finding::ok("secrets", "only the daemon can read them")),
         Ok(()) => None,
         Err(e) if e.is_others_secret() => Some(unchecked_finding("secrets", error_causes::error_chain(&e))),
         Err(e) => {
-            let mend = "let the file hold one line, and be readable by the daemon's user or group alone";
-            Some(Finding::error("secrets", error_causes::error_chain(&e), mend))
+            let fix =
+                "the file must have one line, and only the daemon's user or group may be able to read it";
+            Some(Finding::error("secrets", error_causes::error_chain(&e), fix))
         }
     }
 }
 
-/// slurmrestd, the nodes of the partition and Slurm's clock.
+/// Checks slurmrestd, the nodes of the partition and Slurm's clock. The snapshot is `None` if it cannot be
+/// read.
 async fn check_rest(config: &Config) -> (Vec<Finding>, Option<Snapshot>) {
-    let failed = |e: SlurmError| vec![rest_failure(&e, &config.slurm.rest)];
+    let rest = &config.slurm.rest;
     let slurm = match RestSlurm::new(&config.slurm) {
         Ok(slurm) => slurm,
-        Err(error) => return (failed(error), None),
+        Err(error) => return (vec![rest_failure(&error, rest)], None),
     };
     let mut findings = match slurm.rest_endpoint().await {
         Ok(endpoint) => vec![host::check_slurm_version(&endpoint.slurm_version, &endpoint.rest_version)],
-        Err(error) => return (failed(error), None),
+        Err(error) => return (vec![rest_failure(&error, rest)], None),
     };
     let snapshot = match slurm.read_snapshot().await {
         Ok(snapshot) => snapshot,
         Err(error) => {
-            findings.extend(failed(error));
+            findings.push(rest_failure(&error, rest));
             return (findings, None);
         }
     };
@@ -83,23 +86,25 @@ async fn check_rest(config: &Config) -> (Vec<Finding>, Option<Snapshot>) {
     let ours = snapshot.nodes.iter().filter(|n| n.partitions.contains(&config.slurm.partition)).count();
     if ours == 0 {
         let what = format!("slurmrestd shows no node in partition {}", config.slurm.partition);
-        findings.push(Finding::error("rest", what, "see that slurm.partition is right and has nodes"));
+        findings.push(Finding::error("rest", what, "check that slurm.partition is right and has nodes"));
     }
     (findings, Some(snapshot))
 }
 
 fn rest_failure(error: &SlurmError, rest: &str) -> Finding {
-    let mend = match error {
+    let fix = match error {
         SlurmError::Denied { .. } if rest.starts_with("unix:") => {
-            "slurmrestd must run as the user that runs the daemon; run `infill doctor` as that user, too"
+            "run slurmrestd and `infill doctor` as the user of the daemon"
         }
-        SlurmError::Denied { .. } => "renew the token in slurm.token_file; slurm.token_user must be its user",
+        SlurmError::Denied { .. } => {
+            "renew the token in slurm.token_file, and set slurm.token_user to its user"
+        }
         _ => "start slurmrestd (contrib/systemd/infill-slurmrestd.service), or correct slurm.rest",
     };
-    Finding::error("rest", format!("{rest}: {error}"), mend)
+    Finding::error("rest", format!("{rest}: {error}"), fix)
 }
 
-/// Whether the daemon's user is Operator.
+/// Checks whether the daemon's user is a Slurm Operator.
 async fn check_rights(config: &Config) -> Vec<Finding> {
     let user = match &config.slurm.token_user {
         Some(user) => user.clone(),
@@ -115,7 +120,7 @@ async fn check_rights(config: &Config) -> Vec<Finding> {
     }]
 }
 
-/// slurm.conf, partitions and QOSes.
+/// Checks slurm.conf, partitions, QOSes and limits.
 async fn check_site(config: &Config, scontrol: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let conf =
@@ -170,7 +175,7 @@ async fn check_site(config: &Config, scontrol: &str) -> Vec<Finding> {
     findings
 }
 
-/// Limits that malleable and main jobs share.
+/// Checks the limits that malleable and main jobs share.
 async fn check_shared_limits(scontrol: &str, qos: &str) -> Vec<Finding> {
     let associations =
         command::run_command("sacctmgr", &["-nP", "show", "assoc", limits::ASSOCIATION_FIELDS], "").await;
@@ -181,24 +186,25 @@ async fn check_shared_limits(scontrol: &str, qos: &str) -> Vec<Finding> {
     }
 }
 
-/// A credential made here must be readable here.
+/// Checks that a credential made on this machine can be read on it.
 async fn check_munge() -> Finding {
-    let round_trip = async {
-        let credential = command::run_command("munge", &[], "infill").await?;
-        let text = command::run_command("unmunge", &[], &credential).await?;
-        if text.trim_end().ends_with("infill") { Ok(()) } else { Err("unmunge lost the payload".to_owned()) }
-    };
-    match round_trip.await {
+    match make_and_read_credential().await {
         Ok(()) => Finding::ok("munge", "credentials can be made and read here"),
         Err(why) => Finding::error(
             "munge",
             why,
-            "install and start munged with the cluster's key; agents and administrators prove by it who they are",
+            "install and start munged with the cluster's key; with it agents and administrators prove who they are",
         ),
     }
 }
 
-/// Whether the certificate and its key can be used, where there are any.
+async fn make_and_read_credential() -> Result<(), String> {
+    let credential = command::run_command("munge", &[], "infill").await?;
+    let text = command::run_command("unmunge", &[], &credential).await?;
+    if text.trim_end().ends_with("infill") { Ok(()) } else { Err("unmunge lost the payload".to_owned()) }
+}
+
+/// Checks whether the certificate and its key can be used. `None` if the configuration has none.
 fn check_tls(config: &Config) -> Option<Finding> {
     config.daemon.tls_cert.as_ref()?;
     Some(match infill_daemon::tls::check_tls(&config.daemon) {
@@ -206,12 +212,12 @@ fn check_tls(config: &Config) -> Option<Finding> {
         Err(e) => Finding::error(
             "tls",
             error_causes::error_chain(&e),
-            "run this as the daemon's user; the daemon does not start without",
+            "run this as the daemon's user; the daemon does not start without the certificate and its key",
         ),
     })
 }
 
-/// Whether the store's directory can be written to, and how much room it has.
+/// Checks whether the store can be used, and how much free space it has.
 async fn check_store(database_url: &str) -> Vec<Finding> {
     if database_url.starts_with("postgres") {
         return vec![match infill_store::postgres_version(database_url).await {
@@ -221,7 +227,7 @@ async fn check_store(database_url: &str) -> Vec<Finding> {
     }
     let Some(dir) = host::store_dir(database_url) else {
         let what = "store.database_url is neither sqlite:/path/file.db nor postgres://host/database";
-        return vec![Finding::error("store", what, "correct it")];
+        return vec![Finding::error("store", what, "correct the URL")];
     };
     let shown = dir.display().to_string();
     let mut findings = vec![check_writable(&dir, &shown)];
@@ -233,7 +239,7 @@ async fn check_store(database_url: &str) -> Vec<Finding> {
     findings
 }
 
-/// SQLite makes files beside its own, so the directory must be writable, not the file alone.
+/// Checks whether the directory can be written to: SQLite makes further files beside its own.
 fn check_writable(dir: &Path, shown: &str) -> Finding {
     let trial = dir.join(format!(".infill-doctor-{}", std::process::id()));
     let written = std::fs::write(&trial, b"").and_then(|()| std::fs::remove_file(&trial));
@@ -247,7 +253,7 @@ fn check_writable(dir: &Path, shown: &str) -> Finding {
     }
 }
 
-/// Whether agents can reach the daemons.
+/// Checks whether agents can reach the daemons.
 async fn check_addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for url in infill_api::daemon_urls(&config.agent.url) {
@@ -259,23 +265,18 @@ async fn check_addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Fi
     findings
 }
 
-/// Whether agents can reach the daemon at `url`. Nodes are elsewhere unless every address is this machine's
-/// loopback.
+/// Checks whether agents can reach the daemon at `url`.
 async fn check_address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec<Finding> {
     let Some((name, port)) = host::host_and_port(url) else {
         let what = format!("agent.url is not a URL: {url}");
         return vec![Finding::error("url", what, "write http://HOST:PORT")];
     };
-    let resolve = |name: String, port| async move {
-        let found = tokio::net::lookup_host((name.as_str(), port)).await;
-        found.map(|all| all.map(|a| a.ip()).collect::<Vec<IpAddr>>()).unwrap_or_default()
-    };
-    let ours = resolve(name, port).await;
+    let ours = resolve_host(&name, port).await;
     let in_partition =
         snapshot.iter().flat_map(|s| &s.nodes).find(|n| n.partitions.contains(&config.slurm.partition));
-    // One node stands for all: a cluster on one machine has them all on loopback.
+    // One node stands for all: a cluster on one machine has all its nodes on loopback.
     let nodes_elsewhere = match in_partition {
-        Some(node) => !resolve(node.address.clone(), port).await.iter().all(IpAddr::is_loopback),
+        Some(node) => !resolve_host(&node.address, port).await.iter().all(IpAddr::is_loopback),
         None => false,
     };
     match config.daemon.listen.parse::<std::net::SocketAddr>() {
@@ -284,10 +285,18 @@ async fn check_address(config: &Config, url: &str, snapshot: Option<&Snapshot>) 
     }
 }
 
-/// The daemon: does it run, is it as new as we are, what does it complain about?
+/// The addresses of a host; empty if it cannot be resolved.
+async fn resolve_host(name: &str, port: u16) -> Vec<IpAddr> {
+    match tokio::net::lookup_host((name, port)).await {
+        Ok(addresses) => addresses.map(|address| address.ip()).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Checks whether the daemon answers, its version and its user, and reports the problems that it has.
 async fn check_daemon(url: &str, ca: Option<&Path>, daemon_user: &str) -> Vec<Finding> {
-    let by = SlurmIdentity::trusting_user(daemon_user.to_owned());
-    let status: Result<DaemonStatus, ClientError> = match DaemonClient::new(url, by, ca) {
+    let identity = SlurmIdentity::trusting_user(daemon_user.to_owned());
+    let status: Result<DaemonStatus, ClientError> = match DaemonClient::new(url, identity, ca) {
         Ok(client) => client.get(routes::STATUS).await,
         Err(error) => Err(error),
     };
@@ -295,23 +304,24 @@ async fn check_daemon(url: &str, ca: Option<&Path>, daemon_user: &str) -> Vec<Fi
         Ok(status) => status,
         Err(error) => {
             let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default().to_owned();
-            let what_to_do = match &error {
+            let first_line = text.lines().next().unwrap_or_default().to_owned();
+            let fix = match &error {
                 ClientError::Impostor { .. } => {
-                    "see who listens there (ss -ltnp); upgrade a daemon that is older"
+                    "see which program listens there (ss -ltnp); upgrade the daemon if it is older"
                 }
                 _ => "systemctl start infill",
             };
-            return vec![Finding::warn("daemon", first, what_to_do)];
+            return vec![Finding::warn("daemon", first_line, fix)];
         }
     };
     let mut findings = vec![Finding::ok("daemon", format!("infill {} answers at {url}", status.version))];
     findings.extend(host::check_versions(&status.version, env!("CARGO_PKG_VERSION")));
     findings.extend(host::check_same_user(status.runs_as, uid_of(DAEMON_USER).await));
     findings.extend(
-        status.problems.iter().map(|p: &String| {
-            Finding::warn("daemon", p.clone(), "see the daemon's log: journalctl -u infill")
-        }),
+        status
+            .problems
+            .iter()
+            .map(|p| Finding::warn("daemon", p.clone(), "see the daemon's log: journalctl -u infill")),
     );
     findings
 }

@@ -1,5 +1,5 @@
-//! `infill gaps`: the nodes that the main queue does not use, and until when; or, from a log, how long such
-//! gaps last.
+//! `infill gaps`: the nodes that the main queue does not use now, and until when. With a log, it shows how
+//! long the log's gaps last.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ use infill_present::{
 #[derive(Clone, Debug, Default, Args)]
 #[command(disable_help_flag = true, after_help = HELP.as_str())]
 pub struct GapsArgs {
-    /// All nodes of the partition, with those that are busy or refused.
+    /// Show all nodes of the partition, also busy and refused ones.
     #[arg(short = 'a', long)]
     all: bool,
     #[command(flatten)]
@@ -33,15 +33,15 @@ pub struct GapsArgs {
 }
 
 impl GapsArgs {
-    /// Whether anything is said of which nodes are listed, and how: a log's statistics have no such list.
+    /// Whether a flag chooses nodes or formats their list. A log's statistics have no such list.
     fn chooses_nodes(&self) -> bool {
         let FilterArgs { me, user, job, node } = &self.filter;
-        let chosen = *me || !(user.is_empty() && job.is_empty() && node.is_empty());
-        chosen || self.all || self.table.format.is_some() || self.table.noheader
+        let has_filter = *me || !(user.is_empty() && job.is_empty() && node.is_empty());
+        has_filter || self.all || self.table.format.is_some() || self.table.noheader
     }
 }
 
-/// A node and the moment at which it is looked at.
+/// A row of the table: a node, and the present moment.
 struct GapRow {
     node: NodeView,
     when: DisplayClock,
@@ -76,7 +76,7 @@ const COLUMNS: &[TableColumn<GapRow>] = &[
     TableColumn {
         letter: 'a',
         header: "AGE",
-        help: "how long it has been a gap",
+        help: "time since it became a gap",
         cell: |r| time_or_dash(r.node.since, |t| r.when.time_since(t)),
     },
     TableColumn {
@@ -88,19 +88,19 @@ const COLUMNS: &[TableColumn<GapRow>] = &[
     TableColumn {
         letter: 'l',
         header: "LEFT",
-        help: "time until then",
+        help: "time until the main queue wants it back",
         cell: |r| time_or_dash(r.node.window_end, |t| r.when.time_until(t)),
     },
     TableColumn {
         letter: 'U',
         header: "USABLE",
-        help: "time that the planner counts on",
+        help: "time for which the planner counts on it",
         cell: |r| time_or_dash(r.node.usable_until, |t| r.when.time_until(t)),
     },
     TableColumn {
         letter: 'w',
         header: "BY",
-        help: "who wants it back",
+        help: "the job or reservation that wants it back",
         cell: |r| r.node.wanted_by.clone().unwrap_or_else(|| "-".to_owned()),
     },
     TableColumn {
@@ -117,7 +117,7 @@ const COLUMNS: &[TableColumn<GapRow>] = &[
     },
 ];
 
-/// A job id or a dash.
+/// A job's id, or a dash for `None`.
 pub fn id_or_dash(job: Option<JobId>) -> String {
     job.map_or_else(|| "-".to_owned(), |j| j.to_string())
 }
@@ -126,7 +126,7 @@ fn time_or_dash(moment: Option<UnixTime>, show: impl FnOnce(UnixTime) -> String)
     moment.map_or_else(|| "-".to_owned(), show)
 }
 
-/// `2` GPUs, or `6c`.
+/// Idle GPUs (`2`), or CPUs (`6c`) if there are no idle GPUs.
 fn idle_share_text(idle: IdleShare) -> String {
     if idle.gpus > 0 { idle.gpus.to_string() } else { format!("{}c", idle.cpus) }
 }
@@ -135,7 +135,7 @@ fn idle_share_text(idle: IdleShare) -> String {
 pub async fn run(args: GapsArgs, session: &CliSession) -> CommandResult {
     if args.log.is_named() {
         if args.chooses_nodes() {
-            let what = "the statistics of a log list no nodes: leave out what chooses or formats them";
+            let what = "the statistics of a log list no nodes: remove the flags that choose nodes or format their list";
             return Err(ProgramExit::Usage.caused_by(anyhow::anyhow!(what)));
         }
         return gap_log::run(&args.log, args.table.json);
@@ -148,11 +148,11 @@ pub async fn run(args: GapsArgs, session: &CliSession) -> CommandResult {
     let status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve_me()?;
     if let Some(name) =
-        filter.node.iter().find(|name: &&String| !status.nodes.iter().any(|n| n.node.matches_name(name)))
+        filter.node.iter().find(|name| !status.nodes.iter().any(|n| n.node.matches_name(name)))
     {
         return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no node {name} in infill's partition")));
     }
-    // A node that was asked for by name is shown whatever it is.
+    // A node that the user names is shown whatever its kind.
     let all = args.all || !filter.node.is_empty();
     let nodes = select_nodes(&status, &filter, all);
     if args.table.json {
@@ -173,20 +173,23 @@ fn gap_table(
 }
 
 fn select_nodes(status: &DaemonStatus, filter: &FilterArgs, all: bool) -> Vec<NodeView> {
-    let holder_passes = |job: Option<JobId>| {
-        if filter.job.is_empty() && filter.user.is_empty() {
-            return true;
+    let mut selected = Vec::new();
+    for node in &status.nodes {
+        let is_listed = all || matches!(node.kind, NodeKind::Gap | NodeKind::Held);
+        if is_listed && filter.admits_node(&node.node) && admits_holder(status, filter, node.job) {
+            selected.push(node.clone());
         }
-        let holder = job.and_then(|id| status.jobs.iter().find(|j| j.job == id));
-        holder.is_some_and(|j| filter.admits_job(j.job) && filter.admits_user(&j.user))
-    };
-    status
-        .nodes
-        .iter()
-        .filter(|n: &&NodeView| all || matches!(n.kind, NodeKind::Gap | NodeKind::Held))
-        .filter(|n: &&NodeView| filter.admits_node(&n.node) && holder_passes(n.job))
-        .cloned()
-        .collect()
+    }
+    selected
+}
+
+/// Whether the filter admits a node's malleable job. A filter on jobs or users admits no node without one.
+fn admits_holder(status: &DaemonStatus, filter: &FilterArgs, holder: Option<JobId>) -> bool {
+    if filter.job.is_empty() && filter.user.is_empty() {
+        return true;
+    }
+    let job = holder.and_then(|id| status.jobs.iter().find(|j| j.job == id));
+    job.is_some_and(|j| filter.admits_job(j.job) && filter.admits_user(&j.user))
 }
 
 #[cfg(test)]
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn all_nodes_in_an_own_format() {
+    fn all_nodes_in_a_format_of_the_user() {
         let args = TableArgs { format: Some("%N|%t|%s|%m|%T|%r".parse().unwrap()), ..Default::default() };
         insta::assert_snapshot!(show(&args, &FilterArgs::default(), true), @r"
         NODE|KIND   |STATE     |MAINJOB|TYPE            |REASON

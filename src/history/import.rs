@@ -1,4 +1,4 @@
-//! `infill history import`: jobs that have ended, from Slurm's accounting to the daemon's store.
+//! `infill history import`: copies ended jobs from Slurm's accounting to the daemon's store.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -24,41 +24,43 @@ use infill_traces as traces;
 
 const DAY_SECS: i64 = 86_400;
 
-/// How far back Slurm is asked, days, where nobody says: as long as the daemon keeps what it learns from.
+/// The default of `--since`, in days: as long as the daemon keeps the jobs that it learns from.
 const DEFAULT_DAYS: i64 = 400;
 
-/// The furthest that Slurm is asked, days.
+/// The longest time for which Slurm is asked, in days.
 const MAX_DAYS: i64 = 3660;
 
-/// Time for one day of sacct. A busy slurmdbd takes a minute for a hundred thousand jobs.
+/// The time limit of sacct for one day. A busy slurmdbd takes a minute for a hundred thousand jobs.
 const SACCT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Flags of `infill history import`.
 #[derive(Clone, Debug, Args)]
 pub struct ImportHistoryArgs {
-    /// Read this in place of asking Slurm, `-` for standard input: what `TZ=UTC sacct -aXP` prints, with its
-    /// header. It needs JobIDRaw, User, Submit, Start, End, NNodes and State, and may have Account, JobName,
-    /// WorkDir, SubmitLine, ElapsedRaw, Timelimit, AllocTRES and ExitCode; plain, .gz, .xz or .zst
+    /// Read this file instead of asking Slurm, `-` for standard input: the output of `TZ=UTC sacct -aXP` with
+    /// its header. It needs JobIDRaw, User, Submit, Start, End, NNodes and State, and may have Account,
+    /// JobName, WorkDir, SubmitLine, ElapsedRaw, Timelimit, AllocTRES and ExitCode; plain, .gz, .xz or .zst
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Only jobs that ended since then: YYYY-MM-DD[THH:MM[:SS]], now-90days, or seconds since 1970 [default:
-    /// 400 days ago, of a file all]
+    /// Import only jobs that ended after this moment: YYYY-MM-DD[THH:MM[:SS]], now-90days, or seconds since
+    /// 1970 [default: 400 days ago; all jobs of a file]
     #[arg(long, value_name = "TIME", value_parser = values::parse_moment)]
     since: Option<UnixTime>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// `infill history import --json`: what was done.
+/// `infill history import --json`: the numbers of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct ImportTotals {
     schema: u32,
-    /// Jobs that have ended.
+    /// Ended jobs that were read.
     read: u64,
+    /// Jobs that were new to the daemon.
     taken: u64,
+    /// Jobs that the daemon had already.
     known: u64,
-    /// What else the file has: steps, jobs that have not ended or never ran, wings.
+    /// Other lines of a file: steps, wings, and jobs that have not ended or never ran.
     left_out: u64,
 }
 
@@ -66,14 +68,14 @@ struct ImportTotals {
 pub async fn run(args: ImportHistoryArgs, session: &CliSession) -> CommandResult {
     let client = session.daemon_client()?;
     let send = async |jobs: &[EndedJob]| send_jobs(&client, jobs).await;
-    // What became of its own jobs the daemon knows better: to Slurm each of their runs is one.
+    // The daemon has better records of malleable jobs: to Slurm each of their runs is a job.
     let ours = session.load_config()?.slurm.partition;
     let totals = match &args.from {
         Some(path) => from_file(path, &ours, args.since, send).await?,
         None => {
             let until = now();
             let since = args.since.unwrap_or(until + -DEFAULT_DAYS * DAY_SECS);
-            from_slurm("sacct", &ours, (since, until), send).await?
+            from_slurm("sacct", &ours, since, until, send).await?
         }
     };
     if args.json {
@@ -84,7 +86,7 @@ pub async fn run(args: ImportHistoryArgs, session: &CliSession) -> CommandResult
     Ok(ProgramExit::Ok.code())
 }
 
-/// Brings jobs to the daemon, which alone writes to its store.
+/// Sends jobs to the daemon, because only the daemon writes to its store.
 async fn send_jobs(client: &DaemonClient, jobs: &[EndedJob]) -> Result<EndedImportResult, CommandFailure> {
     let request = ImportEndedRequest { proof: BodyProof::default(), jobs: jobs.to_vec() };
     Ok(client.send_order_for_answer("history", routes::IMPORT_HISTORY, &request).await?)
@@ -96,15 +98,16 @@ async fn from_file(
     since: Option<UnixTime>,
     mut send: impl AsyncFnMut(&[EndedJob]) -> Result<EndedImportResult, CommandFailure>,
 ) -> Result<ImportTotals, CommandFailure> {
-    let reading = match path.as_os_str() == "-" {
-        true => traces::read_ended_from(Path::new("standard input"), std::io::stdin(), ours),
-        false => traces::read_ended(path, ours),
+    let parsed = if path.as_os_str() == "-" {
+        traces::read_ended_from(Path::new("standard input"), std::io::stdin(), ours)
+    } else {
+        traces::read_ended(path, ours)
     };
-    let EndedLog { mut jobs, left_out } = parsed_with_warnings(path, reading)?;
+    let EndedLog { mut jobs, left_out } = parsed_with_warnings(path, parsed)?;
     jobs.retain(|job| since.is_none_or(|since| job.ended_at >= since));
     let mut totals = ImportTotals { schema: SCHEMA, left_out: left_out as u64, ..ImportTotals::default() };
     let progress = ProgressLines::new(ProgressMeasure::Jobs(jobs.len()));
-    let mut line = progress.add_line("taking in");
+    let mut line = progress.add_line("importing");
     for part in jobs.chunks(MAX_ENDED) {
         totals.count_answer(part, send(part).await?);
         line.set_share(totals.read as f64 / jobs.len() as f64);
@@ -112,11 +115,12 @@ async fn from_file(
     Ok(totals)
 }
 
-/// Asks day by day: no answer is too large then, and slurmdbd is not kept busy with one question.
+/// Asks day by day, so that no answer is too large and no query keeps slurmdbd busy for long.
 async fn from_slurm(
     sacct: &str,
     ours: &str,
-    (since, until): (UnixTime, UnixTime),
+    since: UnixTime,
+    until: UnixTime,
     mut send: impl AsyncFnMut(&[EndedJob]) -> Result<EndedImportResult, CommandFailure>,
 ) -> Result<ImportTotals, CommandFailure> {
     let secs = until.secs_since(since);
@@ -138,21 +142,20 @@ async fn from_slurm(
     Ok(totals)
 }
 
-/// The jobs that ended from one moment on and before another.
+/// The jobs that ended from `from` on and before `to`.
 async fn ended_in_day(
     sacct: &str,
     ours: &str,
     from: UnixTime,
     to: UnixTime,
 ) -> Result<Vec<EndedJob>, CommandFailure> {
-    let moment = |t: UnixTime| t.to_string().trim_end_matches('Z').to_owned();
-    let start = format!("--starttime={}", moment(from));
-    let end = format!("--endtime={}", moment(to));
+    let start = format!("--starttime={}", command::slurm_moment(from));
+    let end = format!("--endtime={}", command::slurm_moment(to));
     let format = format!("--format={}", traces::SACCT_FORMAT);
     let args = ["--allusers", "--allocations", "--parsable2", &format, &start, &end];
     let text = command::run_in_utc(SACCT_TIMEOUT, sacct, &args).await;
     let text = text.map_err(|e| ProgramExit::Failed.caused_by(anyhow!(e)))?;
-    // It also lists who ran then and ended later, or runs on: each job is of one day only.
+    // sacct also lists jobs that ran on this day and ended later. Each job counts on the day of its end.
     let name = Path::new(sacct);
     let mut jobs = parsed_with_warnings(name, traces::read_ended_from(name, Cursor::new(text), ours))?.jobs;
     jobs.retain(|job| (from..to).contains(&job.ended_at));
@@ -172,9 +175,9 @@ fn totals_text(totals: &ImportTotals) -> String {
     let read = output::counted_noun(read, "job");
     let rest = match left_out {
         0 => String::new(),
-        n => format!("; {} left out (steps, wings, not ended or never run)", output::counted_noun(n, "line")),
+        n => format!("; {} skipped (steps, wings, not ended or never run)", output::counted_noun(n, "line")),
     };
-    format!("{read} read, {taken} taken in, {known} known already{rest}")
+    format!("{read} read: {taken} imported, {known} already present{rest}")
 }
 
 #[cfg(test)]
@@ -188,7 +191,7 @@ mod tests {
     /// 2026-03-01 00:00:00 UTC.
     const MARCH: UnixTime = UnixTime(1_772_323_200);
 
-    /// A daemon that knows the job of number 1.
+    /// A daemon that already has the job with the id 1.
     async fn take(jobs: &[EndedJob], seen: &mut Vec<u32>) -> Result<EndedImportResult, CommandFailure> {
         seen.extend(jobs.iter().map(|job| job.job.0));
         let known = jobs.iter().filter(|job| job.job == JobId(1)).count() as u64;
@@ -217,7 +220,7 @@ mod tests {
         assert_eq!((parts, seen), (vec![1000, 1000, 500], (1..=2500).collect()));
         assert_eq!(
             totals_text(&totals),
-            "2500 jobs read, 2499 taken in, 1 known already; 1 line left out (steps, wings, not ended or never run)"
+            "2500 jobs read: 2499 imported, 1 already present; 1 line skipped (steps, wings, not ended or never run)"
         );
         let none =
             from_file(&path, "", Some(MARCH + DAY_SECS), async |jobs| take(jobs, &mut Vec::new()).await);
@@ -225,10 +228,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn slurm_is_asked_day_by_day_and_each_job_is_of_one() {
+    async fn slurm_is_asked_day_by_day_and_each_job_counts_once() {
         let dir = tempfile::tempdir().unwrap();
         let asked = dir.path().join("asked");
-        // Whatever is asked, all are told.
+        // This sacct prints all jobs for each day.
         let ends =
             ["2026-03-01T00:00:00", "2026-03-01T23:59:59", "2026-03-02T00:00:00", "2026-03-02T13:00:00"];
         let lines: Vec<String> = (1..).zip(ends).map(|(id, end)| job(id, end)).collect();
@@ -239,8 +242,8 @@ mod tests {
         );
         let sacct = write_script(dir.path().join("sacct"), &body);
         let mut seen = Vec::new();
-        let span = (MARCH, MARCH + 36 * 3600);
-        let totals = from_slurm(&sacct.to_string_lossy(), "", span, async |jobs: &[EndedJob]| {
+        let until = MARCH + 36 * 3600;
+        let totals = from_slurm(&sacct.to_string_lossy(), "", MARCH, until, async |jobs: &[EndedJob]| {
             take(jobs, &mut seen).await
         })
         .await
@@ -261,15 +264,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let none = async |_: &[EndedJob]| Err(ProgramExit::Denied.caused_by(anyhow!("no")));
         let failed = write_script(dir.path().join("failed"), "echo 'accounting is disabled' >&2; exit 1");
-        let span = (MARCH, MARCH + 60);
-        let failure = from_slurm(&failed.to_string_lossy(), "", span, none).await.unwrap_err();
+        let until = MARCH + 60;
+        let failure = from_slurm(&failed.to_string_lossy(), "", MARCH, until, none).await.unwrap_err();
         assert!(
             failure.exit == ProgramExit::Failed && failure.to_string().ends_with("accounting is disabled")
         );
         let garbled = write_script(dir.path().join("garbled"), "echo hello");
-        let failure = from_slurm(&garbled.to_string_lossy(), "", span, none).await.unwrap_err();
+        let failure = from_slurm(&garbled.to_string_lossy(), "", MARCH, until, none).await.unwrap_err();
         assert_eq!(failure.exit, ProgramExit::Input);
-        let failure = from_slurm("sacct", "", (UnixTime(0), MARCH), none).await.unwrap_err();
+        let failure = from_slurm("sacct", "", UnixTime(0), MARCH, none).await.unwrap_err();
         assert_eq!(failure.exit, ProgramExit::Usage);
         let failure = from_file(Path::new("/nonexistent/log"), "", None, none).await.unwrap_err();
         assert_eq!(failure.exit, ProgramExit::Input);

@@ -1,4 +1,4 @@
-//! `infill history`: the jobs that have ended, and what follows from them for the lengths of the next ones.
+//! `infill history`: jobs that have ended, from which infill predicts the run times of others.
 
 mod import;
 
@@ -17,14 +17,14 @@ pub struct HistoryArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum HistoryCommand {
-    /// Predict the lengths of a log's jobs as they came, and show how well; needs no daemon
+    /// Predict the run times of a log's jobs in their order, and show how accurate this is; needs no daemon
     Check(history_check::HistoryCheckArgs),
-    /// Take in the jobs that have ended, of all partitions but the malleable one, from Slurm's accounting;
-    /// for administrators. What is known already stays, so that it can be repeated
+    /// Import ended jobs of all partitions but the malleable one from Slurm's accounting; for administrators.
+    /// Jobs that the daemon has already are kept, so the import can be repeated
     Import(import::ImportHistoryArgs),
 }
 
-/// Runs it.
+/// Runs `infill history`.
 pub async fn run(args: HistoryArgs, session: &CliSession) -> CommandResult {
     match args.command {
         HistoryCommand::Check(args) => history_check::run(&args),

@@ -1,8 +1,9 @@
-//! `-h` of the subcommands.
+//! The flag `-h` of the subcommands.
 
 use clap::{ArgAction, Args};
 
-/// The table of the list takes `-h` for itself, and with it clap's own flag from all that is below.
+/// The help flag. The list's table uses `-h` for `--noheader`, which also removes clap's own flag from the
+/// subcommands.
 #[derive(Clone, Debug, Default, Args)]
 pub struct HelpArgs {
     /// Print help

@@ -1,4 +1,4 @@
-//! `infill profiles show --history`: what was measured for a profile, row by row.
+//! `infill profiles show --history`: the measurements of a profile, in a row each.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use infill_present::{
     table::TableColumn,
 };
 
-/// Most profiles whose history is told; each is asked for by itself.
+/// The most profiles whose history is shown. Each history takes a request.
 const MAX_HISTORIES: usize = 50;
 
 /// `infill profiles show --history --json`.
@@ -26,7 +26,7 @@ struct ProfileHistories {
     histories: Vec<HistoryView>,
 }
 
-/// A measured stretch and the zone that its time is shown in.
+/// A row of the table: a measurement, and the time zone.
 struct MeasurementRow {
     row: HistoryRow,
     when: DisplayClock,
@@ -61,7 +61,7 @@ pub async fn show_history(args: ShowProfilesArgs, session: &CliSession) -> Comma
     }
     if profiles.len() > MAX_HISTORIES {
         eprintln!(
-            "infill: there are more: these are the {MAX_HISTORIES} that changed last (choose by user or type)"
+            "infill: there are more profiles; shown are the {MAX_HISTORIES} that changed last (select by user or type)"
         );
     }
     let mut histories = Vec::new();
@@ -81,7 +81,7 @@ pub async fn show_history(args: ShowProfilesArgs, session: &CliSession) -> Comma
 fn history_text(history: HistoryView, when: DisplayClock) -> Result<String, CommandFailure> {
     let mut text = format!("{}\n", profile_title(&history.profile));
     if history.rows.is_empty() {
-        text.push_str("nothing that was measured is kept\n");
+        text.push_str("no measurements are kept\n");
         return Ok(text);
     }
     let rows: Vec<MeasurementRow> =
@@ -96,7 +96,7 @@ mod tests {
     use crate::samples;
 
     #[test]
-    fn what_was_measured() {
+    fn measurements_are_listed() {
         insta::assert_snapshot!(history_text(samples::sample_history(), samples::sample_moment()).unwrap(), @r"
         bert of alice on gpu:a100:4/cpu64
         MEASURED            JOBID NODES RATE SECONDS FOR
@@ -106,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_was_measured() {
+    fn a_profile_without_measurements() {
         let none = HistoryView { rows: vec![], ..samples::sample_history() };
-        assert!(history_text(none, samples::sample_moment()).unwrap().contains("nothing that was measured"));
+        assert!(history_text(none, samples::sample_moment()).unwrap().contains("no measurements"));
     }
 }

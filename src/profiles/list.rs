@@ -1,4 +1,4 @@
-//! `infill profiles list`: a line each.
+//! `infill profiles list`: a table of the profiles.
 
 use std::sync::LazyLock;
 
@@ -22,14 +22,14 @@ use infill_present::{
 pub struct ListProfilesArgs {
     #[command(flatten)]
     table: TableArgs,
-    /// Only those of this name.
+    /// Show only profiles of this name.
     #[arg(short = 'n', long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     choose: SelectionArgs,
 }
 
-/// A profile and the moment at which it is looked at.
+/// A row of the table: a profile, and the time zone.
 struct ProfileRow {
     view: ProfileView,
     when: DisplayClock,
@@ -37,7 +37,7 @@ struct ProfileRow {
 
 const DEFAULT: &str = "%u %n %T %p %b %s %.J %.P %.S %c";
 
-/// The fields, for `--help`.
+/// The list of fields, for `--help`.
 pub static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
 const COLUMNS: &[TableColumn<ProfileRow>] = &[
@@ -56,7 +56,7 @@ const COLUMNS: &[TableColumn<ProfileRow>] = &[
     TableColumn {
         letter: 'j',
         header: "JOBNAME",
-        help: "Slurm's name of the last job that it was learned from",
+        help: "name of the last job that was measured",
         cell: |r| text_or_dash(&r.view.profile.job_name),
     },
     TableColumn {
@@ -74,31 +74,26 @@ const COLUMNS: &[TableColumn<ProfileRow>] = &[
     TableColumn {
         letter: 'b',
         header: "BATCH",
-        help: "whether each node has a batch of its own, as declared or recognised",
+        help: "whether each node has its own batch (per-node) or all share one (global), as declared or measured",
         cell: |r| r.view.batch_seen.word().to_owned(),
     },
-    TableColumn {
-        letter: 's',
-        header: "SIZES",
-        help: "sizes that were measured",
-        cell: |r| measured_sizes(&r.view),
-    },
+    TableColumn { letter: 's', header: "SIZES", help: "measured sizes", cell: |r| measured_sizes(&r.view) },
     TableColumn {
         letter: 'J',
         header: "JOBS",
-        help: "jobs that it was learned from",
+        help: "number of jobs that were measured",
         cell: |r| r.view.profile.jobs.to_string(),
     },
     TableColumn {
         letter: 'P',
         header: "PROBES",
-        help: "sizes that were tried only to measure them",
+        help: "number of probes: sizes tried in order to measure them",
         cell: |r| r.view.profile.probes.to_string(),
     },
     TableColumn {
         letter: 'S',
         header: "PROBETIME",
-        help: "time that these took",
+        help: "time that probes took",
         cell: |r| duration::format_duration(r.view.profile.probe_secs),
     },
     TableColumn {
@@ -110,18 +105,18 @@ const COLUMNS: &[TableColumn<ProfileRow>] = &[
     TableColumn {
         letter: 'm',
         header: "MODEL",
-        help: "formula of the best model",
+        help: "formula of the best scaling model",
         cell: |r| text_or_dash(&r.view.model),
     },
 ];
 
-/// The measured sizes, short: `1-4,8`.
+/// The measured sizes with ranges: `1-4,8`.
 fn measured_sizes(view: &ProfileView) -> String {
     let mut sizes: Vec<u32> = view.profile.points.iter().map(|p| p.nodes).collect();
     sizes.sort_unstable();
     let runs: Vec<String> = sizes
         .chunk_by(|a, b| a + 1 == *b)
-        .map(|run: &[u32]| match run {
+        .map(|run| match run {
             [first, .., last] => format!("{first}-{last}"),
             few => few.iter().map(u32::to_string).collect(),
         })

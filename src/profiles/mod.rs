@@ -1,5 +1,4 @@
-//! `infill profiles`: what was measured of recurring jobs; how to look at it, carry it elsewhere, and be rid
-//! of it.
+//! `infill profiles`: shows, exports, imports and deletes the measurements of recurring jobs.
 
 mod help;
 mod history;
@@ -23,18 +22,18 @@ pub struct ProfilesArgs {
     list: list::ListProfilesArgs,
 }
 
-/// What to do with them.
+/// The subcommands.
 #[derive(Clone, Debug, Subcommand)]
 enum ProfilesAction {
-    /// List them (this is the default)
+    /// List profiles (this is the default)
     List(list::ListProfilesArgs),
-    /// Draw the curves of a name, with what they rest on
+    /// Draw the curves of the profiles with a name, and list their measurements
     Show(show::ShowProfilesArgs),
-    /// Print them for `import`, or as a table of measured sizes
+    /// Print profiles for `import`, or as a table of measured sizes
     Export(transfer::ExportProfilesArgs),
-    /// Take in what `export` printed, in place of profiles of the same user, name, node type and plan
+    /// Import the output of `export`; it replaces profiles of the same user, name, node type and plan
     Import(transfer::ImportProfilesArgs),
-    /// Delete them with their measurements; the jobs are measured anew
+    /// Delete profiles with their measurements; their jobs are then measured again
     Forget(transfer::ForgetProfilesArgs),
 }
 

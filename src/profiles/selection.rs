@@ -1,4 +1,4 @@
-//! Which profiles a command is about.
+//! Selects the profiles that a command works on.
 
 use clap::Args;
 
@@ -7,25 +7,28 @@ use infill_api::{MAX_PROFILES, ProfileView, ProfilesView, routes};
 use infill_model::{ExecPlan, NodeType, ProfileFilter};
 use infill_present::{exit::CommandFailure, filter};
 
-/// Whose, and of what; options of different kinds must all hold.
+/// The flags that select profiles. A profile must satisfy all that are given.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SelectionArgs {
-    /// Only mine.
+    /// Select only my profiles.
     #[arg(long, conflicts_with = "user")]
     me: bool,
-    /// Only those of these users.
+    /// Select only profiles of these users.
     #[arg(short = 'u', long, value_name = "USER", value_delimiter = ',')]
     user: Vec<String>,
-    /// Only those of this node type.
+    /// Select only profiles of this node type.
     #[arg(long, value_name = "TYPE")]
     node_type: Option<String>,
-    /// Only those of this execution plan.
+    /// Select only profiles of this execution plan.
     #[arg(long, value_name = "PLAN")]
     exec_plan: Option<String>,
 }
 
 impl SelectionArgs {
-    /// One filter a user, or one for all users.
+    /// A filter for each user, or one for all users.
+    ///
+    /// # Errors
+    /// When the name of the caller, for `--me`, cannot be found.
     pub fn profile_filters(self, name: Option<String>) -> Result<Vec<ProfileFilter>, CommandFailure> {
         let mut users = if self.me { vec![filter::current_user_name()?] } else { self.user };
         users.sort_unstable();
@@ -43,7 +46,10 @@ impl SelectionArgs {
     }
 }
 
-/// The profiles that the filters name, the last changed first.
+/// The profiles that match one of the filters, the last changed first. Warns if the daemon has more.
+///
+/// # Errors
+/// When the daemon does not answer.
 pub async fn fetch_profiles(
     client: &DaemonClient,
     filters: &[ProfileFilter],
@@ -53,7 +59,7 @@ pub async fn fetch_profiles(
         let answer: ProfilesView = client.get_with(routes::PROFILES, filter).await?;
         if answer.profiles.len() >= MAX_PROFILES as usize {
             eprintln!(
-                "infill: there are more: these are the {MAX_PROFILES} that changed last (choose by name or user)"
+                "infill: there are more profiles; shown are the {MAX_PROFILES} that changed last (select by name or user)"
             );
         }
         all.extend(answer.profiles);

@@ -1,4 +1,4 @@
-//! `infill profiles show`: the curve, the measurements that it rests on, what rescales cost.
+//! `infill profiles show`: the curve of a profile, its measurements, and the cost of rescales.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -22,32 +22,32 @@ use infill_present::{
     terminal_curve,
 };
 
-/// Most curves that one drawing holds.
+/// The most curves in one drawing.
 const MAX_DRAWN_CURVES: usize = 50;
 
 /// Flags of `infill profiles show`.
 #[derive(Clone, Debug, Args)]
 pub struct ShowProfilesArgs {
-    /// The profile's name; all node types, plans and users that have it are shown
+    /// The profiles' name; those of all node types, plans and users are shown
     #[arg(value_name = "NAME")]
     pub(super) name: String,
     #[command(flatten)]
     pub(super) choose: SelectionArgs,
-    /// Draw the curves into this file as SVG instead, several (of plans, of node types) on the same axes
-    /// first; `-` for standard output
+    /// Draw the curves into this SVG file instead, `-` for standard output. Several curves are first drawn on
+    /// the same axes
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     svg: Option<PathBuf>,
-    /// List instead what was measured last, stretch by stretch
+    /// List the last measurements instead
     #[arg(long, conflicts_with = "svg")]
     pub(super) history: bool,
-    /// The whole document as JSON
+    /// Print the whole document as JSON
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
     help: HelpArgs,
 }
 
-/// How it is printed.
+/// Time zone, width and colours of the output.
 #[derive(Clone, Copy)]
 struct PageLayout {
     when: DisplayClock,
@@ -55,9 +55,10 @@ struct PageLayout {
     colour: bool,
 }
 
-/// A measured size, with the rate that proportional scaling would give.
+/// A row of the table of sizes.
 struct MeasuredSize {
     point: SizePoint,
+    /// The rate at this size with proportional scaling.
     ideal: f64,
     when: DisplayClock,
 }
@@ -94,7 +95,7 @@ const SIZE_COLUMNS: &[TableColumn<MeasuredSize>] = &[
     TableColumn { letter: 'a', header: "MEASURED", help: "", cell: |s| s.when.format_moment(s.point.at) },
 ];
 
-/// A kind of change and what it costs.
+/// A row of the table of costs: a kind of change and its cost.
 struct ChangeCostRow {
     what: &'static str,
     cost: ChangeCost,
@@ -119,7 +120,7 @@ fn change_secs(change: &ChangeCostRow, secs: f64) -> String {
     if change.cost.count == 0 { "-".to_owned() } else { output::format_number(secs) }
 }
 
-/// On how many hosts the nodes were.
+/// The mean number of hosts that the nodes were on.
 fn host_count_text(point: &SizePoint) -> String {
     output::format_number(point.hosts.unwrap_or(f64::from(point.nodes)))
 }
@@ -154,12 +155,12 @@ pub async fn show_profiles(args: ShowProfilesArgs, session: &CliSession) -> Comm
 
 fn write_curves(profiles: &[ProfileView], name: &str, path: &std::path::Path) -> Result<(), CommandFailure> {
     let measured = profiles.iter().filter(|p| !p.curve.is_empty());
-    let pictures: Vec<CurveFigure> = measured.take(MAX_DRAWN_CURVES).map(CurveFigure::from).collect();
-    if pictures.is_empty() {
+    let figures: Vec<CurveFigure> = measured.take(MAX_DRAWN_CURVES).map(CurveFigure::from).collect();
+    if figures.is_empty() {
         return Err(ProgramExit::NotFound
-            .caused_by(anyhow::anyhow!("nothing was measured yet, so there is no curve")));
+            .caused_by(anyhow::anyhow!("nothing has been measured yet, so there is no curve")));
     }
-    let svg = draw_curves(&pictures, name)?;
+    let svg = draw_curves(&figures, name)?;
     if path.as_os_str() == "-" {
         output::print_text(&svg)?;
     } else {
@@ -176,7 +177,7 @@ fn profile_text(view: &ProfileView, page: PageLayout) -> Result<String, CommandF
         let _ = writeln!(text, "ran out of memory on {} nodes", sizes.join(", "));
     }
     if profile.points.is_empty() {
-        text.push_str("no size was measured yet\n");
+        text.push_str("no size has been measured yet\n");
     } else {
         let drawn = terminal_curve::draw_terminal_curve(&CurveFigure::from(view), page.width, page.colour);
         let _ = write!(
@@ -201,37 +202,43 @@ fn profile_text(view: &ProfileView, page: PageLayout) -> Result<String, CommandF
     Ok(text)
 }
 
-/// What was measured on several hosts and leaf switches, a line for each size.
+/// Measurements on several hosts or leaf switches, in a line for each size and kind.
 fn placement_lines(profile: &Profile) -> Vec<String> {
-    let line = |nodes: u32, spread: Spread, what: &str| match spread {
+    let mut lines = Vec::new();
+    for point in &profile.points {
+        // Nodes on several switches are on several hosts anyway.
+        let over_hosts = if point.spread == Spread::Across { Spread::Near } else { point.over_hosts };
+        lines.extend(spread_line(point.nodes, over_hosts, "hosts"));
+        lines.extend(spread_line(point.nodes, point.spread, "switches"));
+    }
+    lines
+}
+
+fn spread_line(nodes: u32, spread: Spread, what: &str) -> Option<String> {
+    match spread {
         Spread::Near => None,
-        Spread::Across => Some(format!("{nodes} nodes: measured on several {what} only")),
+        Spread::Across => Some(format!("{nodes} nodes: measured only on several {what}")),
         Spread::Both { rate, .. } => {
             Some(format!("{nodes} nodes: {} samples/s on several {what}", output::format_number(rate)))
         }
-    };
-    let lines = |p: &SizePoint| {
-        // What is on several switches is on several hosts anyway.
-        let over_hosts = if p.spread == Spread::Across { Spread::Near } else { p.over_hosts };
-        [line(p.nodes, over_hosts, "hosts"), line(p.nodes, p.spread, "switches")]
-    };
-    profile.points.iter().flat_map(lines).flatten().collect()
-}
-
-/// The columns of the measured sizes; where parts of nodes are lent, on how many hosts those were.
-fn size_columns(profile: &Profile) -> &'static str {
-    match profile.points.iter().any(|p| p.hosts.is_some()) {
-        true => "%.n %.o %.r %.l %.h %.e %.b %.s %a",
-        false => "%.n %.r %.l %.h %.e %.b %.s %a",
     }
 }
 
-/// Where it comes from.
+/// The format of the table of sizes. It has the number of hosts where parts of nodes are lent.
+fn size_columns(profile: &Profile) -> &'static str {
+    if profile.points.iter().any(|p| p.hosts.is_some()) {
+        "%.n %.o %.r %.l %.h %.e %.b %.s %a"
+    } else {
+        "%.n %.r %.l %.h %.e %.b %.s %a"
+    }
+}
+
+/// The profile's batch mode, its jobs and probes, and its last change, in a line.
 fn profile_origin(view: &ProfileView, when: DisplayClock) -> String {
     let profile = &view.profile;
     let batch = match (profile.key.batch, view.batch_seen) {
         (BatchMode::Auto, BatchMode::Auto) => "batch mode not known".to_owned(),
-        (BatchMode::Auto, seen) => format!("{} batch, as its steps show", seen.word()),
+        (BatchMode::Auto, measured) => format!("{} batch, as measured", measured.word()),
         (declared, _) => format!("{} batch, as declared", declared.word()),
     };
     format!(
@@ -244,17 +251,21 @@ fn profile_origin(view: &ProfileView, when: DisplayClock) -> String {
 }
 
 fn measured_sizes(profile: &Profile, when: DisplayClock) -> Vec<MeasuredSize> {
-    let one = profile.points.first().map_or(1.0, |p| p.rate / f64::from(p.nodes.max(1)));
-    profile.points.iter().map(|p| MeasuredSize { point: *p, ideal: one * f64::from(p.nodes), when }).collect()
+    let one_node_rate = profile.points.first().map_or(1.0, |p| p.rate / f64::from(p.nodes.max(1)));
+    profile
+        .points
+        .iter()
+        .map(|p| MeasuredSize { point: *p, ideal: one_node_rate * f64::from(p.nodes), when })
+        .collect()
 }
 
 fn change_costs(profile: &Profile) -> Vec<ChangeCostRow> {
     let costs = &profile.costs;
     let restarts = [("grow", costs.up), ("shrink", costs.down), ("start", costs.start)];
-    // Most programs do not stay alive over changes.
-    let alive = [("grow live", costs.live_up), ("shrink live", costs.live_down)];
-    let alive = alive.into_iter().filter(|(_, cost)| cost.count > 0);
-    restarts.into_iter().chain(alive).map(|(what, cost)| ChangeCostRow { what, cost }).collect()
+    // Most programs do not stay alive over changes, so these rows are often absent.
+    let live = [("grow live", costs.live_up), ("shrink live", costs.live_down)];
+    let live = live.into_iter().filter(|(_, cost)| cost.count > 0);
+    restarts.into_iter().chain(live).map(|(what, cost)| ChangeCostRow { what, cost }).collect()
 }
 
 #[cfg(test)]
@@ -270,7 +281,7 @@ mod tests {
     fn a_profile_with_its_curve() {
         insta::assert_snapshot!(profile_text(&samples::sample_profiles().profiles[0], page()).unwrap(), @r"
         bert of alice on gpu:a100:4/cpu64
-        per-node batch, as its steps show; from 3 jobs, 2 probes of 0:48; changed 2026-11-20T22:09:17
+        per-node batch, as measured; from 3 jobs, 2 probes of 0:48; changed 2026-11-20T22:09:17
 
         samples/s
         3000 ┤                                                        ·
@@ -307,11 +318,11 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_of_which_nothing_is_known() {
+    fn a_profile_without_measurements() {
         insta::assert_snapshot!(profile_text(&samples::sample_profiles().profiles[1], page()).unwrap(), @r"
         bert of bob on gpu:a100:4/cpu64
         global batch, as declared; from 0 jobs, 0 probes of 0:00; changed 2026-11-20T21:10:17
-        no size was measured yet
+        no size has been measured yet
 
         RESCALE CHECKPOINT EXIT START WARM-UP SECONDS CHANGES
         grow             -    -     -       -       -       0

@@ -1,4 +1,4 @@
-//! `infill profiles export | import | forget`.
+//! `infill profiles export | import | forget`: copies profiles between sites, and deletes them.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,21 +17,21 @@ use infill_present::{
     output,
 };
 
-/// Purpose of the credentials.
+/// The purpose in the proofs of these orders.
 const PURPOSE: &str = "profiles";
 
-/// Largest file that is taken in: a thousand profiles of 256 sizes have 40 MB.
+/// The largest file that is imported. A thousand profiles of 256 sizes have 40 MB.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Flags of `infill profiles export`.
 #[derive(Clone, Debug, Args)]
 pub struct ExportProfilesArgs {
-    /// Only those of this name
+    /// Export only profiles of this name
     #[arg(short = 'n', long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     choose: SelectionArgs,
-    /// As CSV: a row a measured size, for `infill advise` and spreadsheets
+    /// Print CSV with a row for each measured size, for `infill advise` and spreadsheets
     #[arg(long)]
     csv: bool,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct ExportProfilesArgs {
 /// Flags of `infill profiles import`.
 #[derive(Clone, Debug, Args)]
 pub struct ImportProfilesArgs {
-    /// What `infill profiles export` printed; `-` for standard input
+    /// Output of `infill profiles export`; `-` for standard input
     file: PathBuf,
     #[command(flatten)]
     help: HelpArgs,
@@ -51,19 +51,19 @@ pub struct ImportProfilesArgs {
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).multiple(true).args(["name", "me", "user", "node_type", "exec_plan", "all"]))]
 pub struct ForgetProfilesArgs {
-    /// Only those of this name
+    /// Delete only profiles of this name
     #[arg(short = 'n', long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     choose: SelectionArgs,
-    /// All profiles of all users; for administrators
+    /// Delete all profiles of all users; for administrators
     #[arg(long, conflicts_with_all = ["name", "me", "user", "node_type", "exec_plan"])]
     all: bool,
     #[command(flatten)]
     help: HelpArgs,
 }
 
-/// What `export` prints and `import` reads.
+/// The document that `export` prints and `import` reads.
 #[derive(Serialize, Deserialize)]
 struct ExportedProfiles {
     schema: u32,
@@ -130,28 +130,34 @@ fn csv_line<'a>(profile: &'a Profile, point: &SizePoint) -> CsvLine<'a> {
 pub async fn import_profiles(args: ImportProfilesArgs, session: &CliSession) -> CommandResult {
     let exported = read_export(&args.file).map_err(|e| ProgramExit::Input.caused_by(e))?;
     let client = session.daemon_client()?;
-    let mut taken = 0;
+    let mut imported_count = 0;
     for part in exported.profiles.chunks(MAX_IMPORTED) {
         let request = ImportRequest { proof: BodyProof::default(), profiles: part.to_vec() };
         let counted: ProfileCount =
             client.send_order_for_answer(PURPOSE, routes::IMPORT_PROFILES, &request).await?;
-        taken += counted.profiles;
+        imported_count += counted.profiles;
     }
-    output::print_text(&format!("{} taken in", output::counted_noun(taken, "profile")))?;
+    output::print_text(&format!("imported {}", output::counted_noun(imported_count, "profile")))?;
     Ok(ProgramExit::Ok.code())
 }
 
 fn read_export(path: &Path) -> anyhow::Result<ExportedProfiles> {
     let name = path.display();
-    let mut text = String::new();
-    let mut take = |source: &mut dyn Read| source.take(MAX_BYTES + 1).read_to_string(&mut text);
-    let read = match path.as_os_str() == "-" {
-        true => take(&mut std::io::stdin().lock()),
-        false => std::fs::File::open(path).and_then(|mut file| take(&mut file)),
+    let text = if path.as_os_str() == "-" {
+        read_bounded(std::io::stdin().lock())
+    } else {
+        std::fs::File::open(path).and_then(read_bounded)
     };
-    read.with_context(|| format!("cannot read {name}"))?;
+    let text = text.with_context(|| format!("cannot read {name}"))?;
     anyhow::ensure!(text.len() as u64 <= MAX_BYTES, "{name} is longer than {MAX_BYTES} bytes");
-    parse_export(&text).with_context(|| format!("{name} is nothing that `infill profiles export` printed"))
+    parse_export(&text).with_context(|| format!("{name} is not output of `infill profiles export`"))
+}
+
+/// Reads at most one byte more than the limit, so that the caller notices too long a file.
+fn read_bounded(source: impl Read) -> std::io::Result<String> {
+    let mut text = String::new();
+    source.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn parse_export(text: &str) -> anyhow::Result<ExportedProfiles> {
@@ -164,14 +170,14 @@ fn parse_export(text: &str) -> anyhow::Result<ExportedProfiles> {
 /// Runs `infill profiles forget`.
 pub async fn forget_profiles(args: ForgetProfilesArgs, session: &CliSession) -> CommandResult {
     let client = session.daemon_client()?;
-    let mut forgotten = 0;
+    let mut deleted_count = 0;
     for filter in args.choose.profile_filters(args.name)? {
         let request = ForgetRequest { proof: BodyProof::default(), filter };
         let counted: ProfileCount =
             client.send_order_for_answer(PURPOSE, routes::FORGET_PROFILES, &request).await?;
-        forgotten += counted.profiles;
+        deleted_count += counted.profiles;
     }
-    output::print_text(&format!("{} forgotten", output::counted_noun(forgotten, "profile")))?;
+    output::print_text(&format!("deleted {}", output::counted_noun(deleted_count, "profile")))?;
     Ok(ProgramExit::Ok.code())
 }
 
@@ -181,14 +187,14 @@ mod tests {
     use crate::samples;
 
     #[test]
-    fn what_is_exported_can_be_read_back() {
+    fn exported_profiles_can_be_read_back() {
         let profiles: Vec<Profile> =
             samples::sample_profiles().profiles.into_iter().map(|v| v.profile).collect();
         let text =
             serde_json::to_string_pretty(&ExportedProfiles { schema: SCHEMA, profiles: profiles.clone() })
                 .unwrap();
         assert_eq!(parse_export(&text).unwrap().profiles, profiles);
-        // The whole document of `list --json` will do as well.
+        // The document of `list --json` can be imported too.
         assert_eq!(
             parse_export(&serde_json::to_string(&samples::sample_profiles()).unwrap()).unwrap().profiles,
             profiles
@@ -196,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_export_is_said_with_its_place() {
+    fn a_wrong_file_is_refused_with_the_place() {
         let check = |text: &str, part: &str| {
             let error = format!("{:#}", parse_export(text).err().unwrap());
             assert!(error.contains(part), "{text}: {error}");
@@ -207,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_a_row_a_size() {
+    fn csv_has_a_row_for_each_size() {
         let profiles: Vec<Profile> =
             samples::sample_profiles().profiles.into_iter().map(|v| v.profile).collect();
         insta::assert_snapshot!(profiles_csv(&profiles).unwrap(), @r"

@@ -1,4 +1,4 @@
-//! Slurm's own sums of the whole cluster: `sreport cluster utilization`.
+//! Slurm's own totals of the whole cluster, from `sreport cluster utilization`.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use super::parts::{ClusterHours, HOUR_SECS};
 use crate::command;
 use infill_model::UnixTime;
 
-/// slurmdbd reads sums, not jobs.
+/// The time limit of sreport. It is short because slurmdbd reads totals, not jobs.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What it is asked for, in the order in which it answers.
+/// The fields of the answer, in this order.
 const FORMAT: &str = "Allocated,Idle,Planned,Down,PlannedDown";
 
-/// Asks for CPU-hours, the only ones that every Slurm tells, of a stretch of time, of this cluster, or of all
-/// that it answers with together. Whole hours only: slurmdbd sums up by the hour.
+/// The CPU-hours of a period, summed over all clusters in the answer. Every Slurm has CPU-hours. slurmdbd
+/// has totals only for whole hours.
 ///
 /// # Errors
-/// In words, when Slurm does not answer, or not as expected.
+/// A sentence, when Slurm does not answer, or not as expected.
 pub async fn query_sreport(sreport: &str, from: UnixTime, to: UnixTime) -> Result<ClusterHours, String> {
-    let moment = |t: UnixTime| t.to_string().trim_end_matches('Z').to_owned();
-    let [start, end] = [format!("start={}", moment(from)), format!("end={}", moment(to))];
+    let start = format!("start={}", command::slurm_moment(from));
+    let end = format!("end={}", command::slurm_moment(to));
     let format = format!("format={FORMAT}");
     let words = [
         "--noheader",
@@ -41,7 +41,7 @@ fn parse_sreport(text: &str) -> Result<ClusterHours, String> {
     let mut sums = [0.0; 5];
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() {
-        return Err("sreport has no sums of that time: slurmdbd makes them once an hour".to_owned());
+        return Err("sreport has no totals of that time yet: slurmdbd makes them once an hour".to_owned());
     }
     for line in lines {
         let numbers: Result<Vec<f64>, _> = line.split('|').map(|word| word.trim().parse::<f64>()).collect();
@@ -52,7 +52,8 @@ fn parse_sreport(text: &str) -> Result<ClusterHours, String> {
         sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number / HOUR_SECS);
     }
     let [allocated_hours, idle_hours, planned_hours, down, planned_down] = sums;
-    Ok(ClusterHours { allocated_hours, idle_hours, planned_hours, down_hours: down + planned_down })
+    let down_hours = down + planned_down;
+    Ok(ClusterHours { allocated_hours, idle_hours, planned_hours, down_hours })
 }
 
 #[cfg(test)]

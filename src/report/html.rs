@@ -1,4 +1,5 @@
-//! A report as a page of HTML, one file, made to be printed: the first sheet has what a director asks.
+//! A report as an HTML page in one file, made for printing. Its first sheet has the numbers that a director
+//! asks for.
 
 use std::fmt::Write as _;
 
@@ -7,15 +8,15 @@ use super::text;
 use infill_model::duration;
 use infill_present::{charts::markup::escape_html, output, phrases::percent};
 
-/// Forbids all that is not in the file.
+/// Forbids the page to load other files.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// Rows of the first sheet; the others follow on the next.
+/// The most rows on the first sheet. The others follow on the next.
 const FIRST_SHEET_ROWS: usize = 8;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page.
+/// The report as an HTML page.
 pub fn report_page(report: &HarvestReport) -> String {
     let title = format!("Infill, {} to {}", report.from, report.to);
     let (first, rest) = report.rows.split_at(report.rows.len().min(FIRST_SHEET_ROWS));
@@ -27,11 +28,11 @@ pub fn report_page(report: &HarvestReport) -> String {
     );
     page += &headline_numbers(report);
     page += &html_section("Main jobs", &main_jobs_html(report));
-    page += &html_section("Who had the node-hours", &rows_html(first));
-    page += &html_section("What became of the nodes' time", &node_use_html(report));
-    page += &html_section("Months, as infill saw them", &months_html(&report.months));
+    page += &html_section("Who used the node-hours", &rows_html(first));
+    page += &html_section("How the nodes' time was used", &node_use_html(report));
+    page += &html_section("Months, as observed by infill", &months_html(&report.months));
     if !rest.is_empty() {
-        page += &format!("<section class=\"more\"><h2>Who else</h2>{}</section>\n", rows_html(rest));
+        page += &format!("<section class=\"more\"><h2>Further users</h2>{}</section>\n", rows_html(rest));
     }
     page + "</body>\n</html>\n"
 }
@@ -40,24 +41,31 @@ fn html_section(title: &str, body: &str) -> String {
     format!("<section><h2>{title}</h2>{body}</section>\n")
 }
 
-/// Three numbers.
+/// The three main numbers.
 fn headline_numbers(report: &HarvestReport) -> String {
-    let number = |value: String, what: String| format!("<li><strong>{value}</strong> {what}</li>");
-    let delayed = number(
-        report.delayed.to_string(),
-        format!("of {} main jobs waited longer than a second for nodes of malleable ones", report.main_jobs),
+    let gpu_hours = if report.gpu_hours > 0.0 {
+        format!(", {} GPU-hours", output::format_number(report.gpu_hours))
+    } else {
+        String::new()
+    };
+    let unit = if report.lends_parts { "GPUs" } else { "nodes" };
+    let mut items = headline_item(
+        &report.delayed.to_string(),
+        &format!("of {} main jobs waited longer than a second for nodes of malleable jobs", report.main_jobs),
     );
-    let gpus = format!(", {} GPU-hours", output::format_number(report.gpu_hours));
-    let gpus = if report.gpu_hours > 0.0 { gpus } else { String::new() };
-    let used = number(
-        output::format_number(report.node_hours),
-        format!("node-hours{gpus} of malleable jobs on nodes that were idle"),
+    items += &headline_item(
+        &output::format_number(report.node_hours),
+        &format!("node-hours{gpu_hours} of malleable jobs on nodes that were idle"),
     );
-    let like = number(
-        format!("{:.1}", report.like_nodes),
-        format!("more {} would have given as much", if report.lends_parts { "GPUs" } else { "nodes" }),
+    items += &headline_item(
+        &format!("{:.1}", report.like_nodes),
+        &format!("additional {unit} would have given the same"),
     );
-    format!("<ul class=\"headlines\">{delayed}{used}{like}</ul>\n")
+    format!("<ul class=\"headlines\">{items}</ul>\n")
+}
+
+fn headline_item(value: &str, text: &str) -> String {
+    format!("<li><strong>{value}</strong> {text}</li>")
 }
 
 fn main_jobs_html(report: &HarvestReport) -> String {
@@ -71,7 +79,8 @@ fn main_jobs_html(report: &HarvestReport) -> String {
     }
     let _ = write!(
         text,
-        "<p>{} started on nodes that malleable jobs were on, and waited for these: {}. {} missed a planned start by that.</p>",
+        "<p>{} started on nodes that malleable jobs held; wait for these jobs to leave: {}. {} missed a planned start \
+         because of this wait.</p>",
         report.delays.count,
         text::waits_text(&report.delays),
         report.missed
@@ -81,7 +90,7 @@ fn main_jobs_html(report: &HarvestReport) -> String {
 
 fn node_use_html(report: &HarvestReport) -> String {
     let useful = report.useful.map(|share| {
-        format!("{} of the time that malleable jobs held went into steps", percent::whole_percent(share))
+        format!("Malleable jobs spent {} of their node-time on training steps", percent::whole_percent(share))
     });
     let all = [
         report.nodes.as_ref().map(text::node_uses_text),
@@ -90,50 +99,50 @@ fn node_use_html(report: &HarvestReport) -> String {
         report.cost.as_ref().map(|cost| format!("Worth {:.0} {}", cost.amount, escape_html(&cost.currency))),
         report.cluster.as_ref().map(|cluster| format!("sreport: {}", text::cluster_text(cluster, report))),
     ];
-    let said: String = all.into_iter().flatten().map(|words| format!("<p>{words}.</p>")).collect();
-    if said.is_empty() { "<p>Nothing is known of it.</p>".to_owned() } else { said }
+    let paragraphs: String = all.into_iter().flatten().map(|text| format!("<p>{text}.</p>")).collect();
+    if paragraphs.is_empty() { "<p>No data.</p>".to_owned() } else { paragraphs }
 }
 
 fn rows_html(rows: &[UsageRow]) -> String {
     if rows.is_empty() {
-        return "<p>Nobody.</p>".to_owned();
+        return "<p>No one.</p>".to_owned();
     }
-    let row = |row: &UsageRow| {
-        let share = |hours: f64| percent::whole_percent(row.share_of(hours));
-        let name = if row.name.is_empty() { "others".to_owned() } else { escape_html(&row.name) };
-        format!(
-            "<tr><td>{name}</td><td>{:.1}</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            row.node_hours,
-            row.gpu_hours,
-            share(row.useful_hours),
-            share(row.rescale_hours),
-            share(row.preempted_hours),
-            share(row.probing_hours)
-        )
-    };
-    let body: String = rows.iter().map(row).collect();
-    let heads =
-        ["Who", "Node-hours", "GPU-hours", "Useful", "Rescales", "For main jobs, losses", "Sizes tried"];
+    let body: String = rows.iter().map(row_html).collect();
+    let heads = ["Who", "Node-hours", "GPU-hours", "Useful", "Rescales", "Leaving for main jobs", "Probes"];
     html_table(&heads, &body)
+}
+
+fn row_html(row: &UsageRow) -> String {
+    let name = if row.name.is_empty() { "others".to_owned() } else { escape_html(&row.name) };
+    let hours = [row.useful_hours, row.rescale_hours, row.preempted_hours, row.probing_hours];
+    let [useful, rescale, preempted, probing] =
+        hours.map(|hours| percent::whole_percent(row.share_of(hours)));
+    format!(
+        "<tr><td>{name}</td><td>{:.1}</td><td>{:.1}</td><td>{useful}</td><td>{rescale}</td><td>{preempted}</td>\
+         <td>{probing}</td></tr>",
+        row.node_hours, row.gpu_hours,
+    )
 }
 
 fn months_html(months: &[MonthSummary]) -> String {
     let most = months.iter().map(|month| month.node_hours).fold(f64::MIN_POSITIVE, f64::max);
-    let row = |month: &MonthSummary| {
-        let width = (100.0 * month.node_hours / most).round();
-        let name = month.name();
-        let useful = month.useful.map_or_else(|| "-".to_owned(), percent::whole_percent);
-        format!(
-            "<tr><td>{name}</td><td>{:.1}</td><td class=\"bar\"><i style=\"width:{width}%\"></i></td><td>{:.1}</td>\
-             <td>{useful}</td><td>{}</td><td>{}</td></tr>",
-            month.node_hours,
-            month.gpu_hours,
-            month.delayed,
-            duration::format_duration(month.longest_s)
-        )
-    };
-    let body: String = months.iter().map(row).collect();
+    let body: String = months.iter().map(|month| month_html(month, most)).collect();
     html_table(&["Month", "Node-hours", "", "GPU-hours", "Useful", "Main jobs delayed", "Longest"], &body)
+}
+
+/// A row of the table of months. `most` is the largest number of node-hours, which has the longest bar.
+fn month_html(month: &MonthSummary, most: f64) -> String {
+    let width = (100.0 * month.node_hours / most).round();
+    let name = month.name();
+    let useful = month.useful.map_or_else(|| "-".to_owned(), percent::whole_percent);
+    format!(
+        "<tr><td>{name}</td><td>{:.1}</td><td class=\"bar\"><i style=\"width:{width}%\"></i></td><td>{:.1}</td>\
+         <td>{useful}</td><td>{}</td><td>{}</td></tr>",
+        month.node_hours,
+        month.gpu_hours,
+        month.delayed,
+        duration::format_duration(month.longest_s)
+    )
 }
 
 fn html_table(heads: &[&str], body: &str) -> String {
@@ -149,7 +158,7 @@ mod tests {
     use infill_model::{NodeTimeKey, NodeTimeRow, NodeTimeUsage, ReportConfig, UnixTime};
 
     #[test]
-    fn names_are_names_and_no_tags_and_nothing_is_asked_of_others() {
+    fn names_are_escaped_and_the_page_loads_no_other_files() {
         let from = UnixTime(0);
         let to = UnixTime(7200);
         let row = |n: usize| {
@@ -185,6 +194,6 @@ mod tests {
         assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
         assert!(!page.contains("http://") && !page.contains("src="), "{page}");
         assert_eq!(page.matches("&lt;script&gt;").count(), 10);
-        assert!(page.contains("Who else") && page.contains("1970-01"), "{page}");
+        assert!(page.contains("Further users") && page.contains("1970-01"), "{page}");
     }
 }

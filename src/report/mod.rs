@@ -1,4 +1,4 @@
-//! `infill report`: what came of lending idle nodes.
+//! `infill report`: the effect of lending idle nodes, on main jobs and in node-hours.
 
 mod cluster;
 mod html;
@@ -32,37 +32,37 @@ use sums::{AccountingTotals, GroupBy};
 
 const DAY_SECS: i64 = 86_400;
 
-/// Time for one day of sacct.
+/// The time limit of sacct for one day.
 const SACCT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Flags of `infill report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// A month, such as 2026-10 [default: the last whole one]
+    /// Report on this month, such as 2026-10 [default: the last whole month]
     #[arg(long, value_name = "YYYY-MM", value_parser = parse_month, conflicts_with_all = ["since", "until"])]
     month: Option<NaiveDate>,
-    /// From this moment on: YYYY-MM-DD[THH:MM[:SS]], now-7days, or seconds since 1970
+    /// Report on the time from this moment on: YYYY-MM-DD[THH:MM[:SS]], now-7days, or seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = values::parse_moment)]
     since: Option<UnixTime>,
-    /// Until this one [default: now]
+    /// Report on the time until this moment [default: now]
     #[arg(long, value_name = "TIME", value_parser = values::parse_moment, requires = "since")]
     until: Option<UnixTime>,
-    /// By what node-time is divided
+    /// Divide node-time by this
     #[arg(long, value_name = "WHAT", default_value = "account")]
     by: GroupBy,
-    /// Read this in place of asking Slurm: what `TZ=UTC sacct -aXDP` prints, with its header
+    /// Read this file instead of asking Slurm: the output of `TZ=UTC sacct -aXDP` with its header
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Say how long main jobs waited in this month, too: one before infill came
+    /// Also show how long main jobs waited in this month, such as one before infill was installed
     #[arg(long, value_name = "YYYY-MM", value_parser = parse_month, conflicts_with = "from")]
     compare: Option<NaiveDate>,
-    /// Write it as a page of HTML: one file, made to be printed
+    /// Write the report into this file as an HTML page, made for printing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv"])]
     html: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// As comma-separated values, a line an account, user or type
+    /// Print comma-separated values, a line for each account, user or type
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 }
@@ -72,7 +72,7 @@ fn parse_month(text: &str) -> Result<NaiveDate, String> {
         .map_err(|_| "expected YYYY-MM, such as 2026-10".to_owned())
 }
 
-/// Months that are told before the one that is asked about, with it.
+/// The number of months in the report's list, up to the reported one.
 const MONTHS_SHOWN: u32 = 12;
 
 /// Runs `infill report`.
@@ -87,7 +87,7 @@ pub async fn run(args: ReportArgs, session: &CliSession) -> CommandResult {
         match cluster::query_sreport("sreport", from, to.min(now())).await {
             Ok(found) => report.cluster = Some(found),
             Err(why) => {
-                output::print_note(Some(format!("Slurm's own sums of the cluster are left out: {why}")))
+                output::print_note(Some(format!("Slurm's own totals of the cluster are left out: {why}")))
             }
         }
     }
@@ -98,12 +98,12 @@ pub async fn run(args: ReportArgs, session: &CliSession) -> CommandResult {
     }
     if view.is_partial {
         output::print_note(Some(
-            "Slurm may show you your own jobs only: an administrator's report has all".to_owned(),
+            "Slurm may show you only your own jobs; an administrator's report has all jobs".to_owned(),
         ));
     }
     if view.delays_cut {
         output::print_note(Some(format!(
-            "of main jobs' waits only the first {} are told",
+            "there are more waits of main jobs; the report has only the first {}",
             view.delays.len()
         )));
     }
@@ -125,7 +125,7 @@ async fn fetch_report(
     client.get_with(routes::REPORT, &ReportQuery { from, to }).await
 }
 
-/// What accounting has of a stretch of time.
+/// The totals of accounting for a period, from a file or from Slurm.
 async fn read_accounting(
     file: Option<&Path>,
     from: UnixTime,
@@ -135,12 +135,12 @@ async fn read_accounting(
     let mut sums = AccountingTotals::new(from, to, now(), ours);
     match file {
         Some(path) => read_file(path, &mut sums)?,
-        None => ask_slurm("sacct", (from, to.min(now())), &mut sums).await?,
+        None => ask_slurm("sacct", from, to.min(now()), &mut sums).await?,
     }
     Ok(sums)
 }
 
-/// The last months, with the one in which this moment lies.
+/// The last months before `end`, the earliest first.
 fn months_until(end: UnixTime) -> Vec<NaiveDate> {
     let last = chrono::DateTime::from_timestamp(end.0 - 1, 0).map_or(NaiveDate::MIN, |at| at.date_naive());
     let last = last.with_day(1).unwrap_or(last);
@@ -173,7 +173,7 @@ fn show_report(args: &ReportArgs, report: &HarvestReport) -> anyhow::Result<()> 
     Ok(output::print_text(&text::report_text(report))?)
 }
 
-/// The stretch of time that is asked about. Months begin at midnight in UTC, as those of accounting do here.
+/// The period that the flags select. Months begin at midnight in UTC.
 fn report_period(args: &ReportArgs, now: UnixTime) -> (UnixTime, UnixTime) {
     if let Some(since) = args.since {
         return (since, args.until.unwrap_or(now));
@@ -191,11 +191,12 @@ fn read_file(path: &Path, sums: &mut AccountingTotals) -> Result<(), CommandFail
     Ok(())
 }
 
-/// Asks day by day: no answer is too large then. A run that reaches over midnight is listed by each of its
-/// days, and counts on the one on which it ended, or on the last if it runs on.
+/// Asks day by day, so that no answer is too large. sacct lists a run on each of its days. The run counts on
+/// the day of its end, or on the last day if it has not ended by then.
 async fn ask_slurm(
     sacct: &str,
-    (from, to): (UnixTime, UnixTime),
+    from: UnixTime,
+    to: UnixTime,
     sums: &mut AccountingTotals,
 ) -> Result<(), CommandFailure> {
     let secs = to.secs_since(from).max(1.0);
@@ -230,15 +231,14 @@ async fn ask_slurm(
 }
 
 fn sacct_arguments(from: UnixTime, to: UnixTime) -> [String; 7] {
-    let moment = |t: UnixTime| t.to_string().trim_end_matches('Z').to_owned();
     [
         "--allusers".to_owned(),
         "--allocations".to_owned(),
         "--duplicates".to_owned(),
         "--parsable2".to_owned(),
         format!("--format={}", traces::RUNS_FORMAT),
-        format!("--starttime={}", moment(from)),
-        format!("--endtime={}", moment(to)),
+        format!("--starttime={}", command::slurm_moment(from)),
+        format!("--endtime={}", command::slurm_moment(to)),
     ]
 }
 
@@ -256,19 +256,19 @@ mod tests {
         args: ReportArgs,
     }
 
-    fn of(line: &str) -> (UnixTime, UnixTime) {
+    fn period_of(line: &str) -> (UnixTime, UnixTime) {
         let line = Line::try_parse_from(std::iter::once("report").chain(line.split_whitespace())).unwrap();
-        // 2026-03-15.
+        // The present is 2026-03-15.
         report_period(&line.args, UnixTime(1_773_532_800))
     }
 
     #[test]
-    fn months_are_those_of_the_calendar() {
+    fn periods_are_calendar_months() {
         let day =
             |text: &str| parse_month(text).unwrap().and_time(chrono::NaiveTime::MIN).and_utc().timestamp();
-        assert_eq!(of(""), (UnixTime(day("2026-02")), UnixTime(day("2026-03"))));
-        assert_eq!(of("--month 2025-12"), (UnixTime(day("2025-12")), UnixTime(day("2026-01"))));
-        assert_eq!(of("--since 100 --until 200"), (UnixTime(100), UnixTime(200)));
+        assert_eq!(period_of(""), (UnixTime(day("2026-02")), UnixTime(day("2026-03"))));
+        assert_eq!(period_of("--month 2025-12"), (UnixTime(day("2025-12")), UnixTime(day("2026-01"))));
+        assert_eq!(period_of("--since 100 --until 200"), (UnixTime(100), UnixTime(200)));
         assert!(parse_month("2026-13").is_err() && parse_month("march").is_err());
         let months = months_until(UnixTime(day("2026-03")));
         assert_eq!(
@@ -286,7 +286,7 @@ mod tests {
         let sacct = infill_testkit::write_script(dir.path().join("sacct"), body);
         let to = UnixTime(2 * DAY_SECS);
         let mut sums = AccountingTotals::new(UnixTime(0), to, to, "infill");
-        ask_slurm(sacct.to_str().unwrap(), (UnixTime(0), to), &mut sums).await.unwrap();
+        ask_slurm(sacct.to_str().unwrap(), UnixTime(0), to, &mut sums).await.unwrap();
         let uses = UsesView::default();
         let partition = "infill".to_owned();
         let prices = ReportConfig::default();

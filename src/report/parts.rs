@@ -1,112 +1,125 @@
-//! What a report consists of.
+//! The data of a report.
 
 use serde::Serialize;
 
 use infill_api::{ReportView, UsesView};
 use infill_model::{NodeTimeUsage, UnixTime};
 
-/// Seconds of an hour.
+/// The seconds of an hour.
 pub const HOUR_SECS: f64 = 3600.0;
 
-/// Main jobs that waited longer than this beyond what Slurm itself needs are delayed, seconds.
+/// A main job counts as delayed if it waited longer than this, in seconds, beyond the time that Slurm itself
+/// needs.
 pub const DELAYED_SECS: f64 = 1.0;
 
-/// Some seconds, sorted, in three numbers.
+/// Statistics of waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WaitStatistics {
-    /// How many.
+    /// The number of waits.
     pub count: usize,
-    /// The median, seconds.
+    /// The median, in seconds.
     pub median_s: f64,
-    /// 99 of a hundred are no longer, seconds.
+    /// The 99th percentile, in seconds.
     pub p99_s: f64,
-    /// The longest, seconds.
+    /// The longest wait, in seconds.
     pub max_s: f64,
 }
 
 impl WaitStatistics {
-    /// Of these seconds.
+    /// The statistics of these waits, in seconds. All are 0 if there are none.
     pub fn from_secs(mut secs: Vec<f64>) -> WaitStatistics {
         secs.sort_by(f64::total_cmp);
-        let rank = |share: f64| {
-            secs.get(((secs.len() as f64 * share).ceil() as usize).max(1) - 1).copied().unwrap_or(0.0)
-        };
-        WaitStatistics { count: secs.len(), median_s: rank(0.5), p99_s: rank(0.99), max_s: rank(1.0) }
+        WaitStatistics {
+            count: secs.len(),
+            median_s: nearest_rank(&secs, 0.5),
+            p99_s: nearest_rank(&secs, 0.99),
+            max_s: nearest_rank(&secs, 1.0),
+        }
     }
+}
+
+/// A quantile of sorted values by the nearest-rank method; 0 if there are none.
+fn nearest_rank(sorted: &[f64], share: f64) -> f64 {
+    let rank = ((sorted.len() as f64 * share).ceil() as usize).max(1);
+    sorted.get(rank - 1).copied().unwrap_or(0.0)
 }
 
 /// Node-time of one account, user or type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct UsageRow {
-    /// Whose, or of what.
+    /// The account, user or type of nodes.
     pub name: String,
     /// Node-hours that malleable jobs held.
     pub node_hours: f64,
-    /// GPU-hours of these.
+    /// GPU-hours that malleable jobs held.
     pub gpu_hours: f64,
-    /// Of those that the daemon saw, the node-hours in which steps were made.
+    /// Node-hours of training steps. This and the next three are as the daemon saw them.
     pub useful_hours: f64,
-    /// Those that went into starts and changes.
+    /// Node-hours of starts and changes.
     pub rescale_hours: f64,
-    /// Those that went into the same because the main queue took nodes.
+    /// Node-hours of starts and changes that were necessary because the main queue took nodes.
     pub preempted_hours: f64,
-    /// Those in which sizes were tried.
+    /// Node-hours of probes.
     pub probing_hours: f64,
 }
 
 impl UsageRow {
-    /// A part of the node-hours that the daemon saw, 0 to 1.
+    /// `hours` as a share of the node-hours that the daemon saw, from 0 to 1.
     pub fn share_of(&self, hours: f64) -> f64 {
         let seen = self.useful_hours + self.rescale_hours + self.preempted_hours + self.probing_hours;
         hours / seen.max(f64::MIN_POSITIVE)
     }
 }
 
-/// Energy.
+/// The energy that malleable jobs used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EnergyUse {
-    /// kWh.
+    /// The energy, in kWh.
     pub kwh: f64,
-    /// Whether that follows from `report.node_watts`, and was not measured by Slurm.
+    /// Whether a part was estimated from `report.node_watts` instead of measured by Slurm.
     pub is_estimated: bool,
 }
 
-/// What something cost.
+/// The value of node-hours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReportCost {
-    /// How much.
+    /// The amount, in the unit of `currency`.
     pub amount: f64,
-    /// In what.
+    /// The currency, from `report.currency`.
     pub currency: String,
 }
 
-/// Node-hours of the malleable partition's nodes, by what they were used for.
+/// Node-hours of the malleable partition's nodes, by use.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NodeUses {
-    /// Hours of which something is known.
+    /// The number of hours with data.
     pub hours_known: u32,
-    /// Main jobs.
+    /// Node-hours of main jobs.
     pub main_hours: f64,
-    /// Malleable jobs.
+    /// Node-hours of malleable jobs.
     pub malleable_hours: f64,
-    /// Idle, and infill could have used it.
+    /// Idle node-hours that infill could have used.
     pub idle_hours: f64,
-    /// Idle, and wanted by the main queue too soon to be worth anything.
+    /// Idle node-hours that the main queue wanted back too soon to be useful.
     pub wanted_hours: f64,
-    /// Idle, and something forbade that infill used it.
+    /// Idle node-hours that infill was not allowed to use.
     pub refused_hours: f64,
-    /// Down, drained, or switched off.
+    /// Node-hours of nodes that were down, drained or switched off.
     pub down_hours: f64,
-    /// Share of what main jobs left idle that malleable ones used, 0 to 1.
+    /// The share of the time that main jobs left idle which malleable jobs used, from 0 to 1. `None` if main
+    /// jobs left no time.
     pub harvested: Option<f64>,
 }
 
 impl NodeUses {
-    /// `None` of no hour.
+    /// The uses in node-hours. `None` if there is no hour with data.
     pub fn from_view(view: &UsesView) -> Option<NodeUses> {
         let UsesView { hours, secs } = view;
-        let left = secs.malleable_secs + secs.idle_secs + secs.wanted_secs + secs.refused_secs;
-        (*hours > 0).then(|| NodeUses {
+        if *hours == 0 {
+            return None;
+        }
+        let left_secs = secs.malleable_secs + secs.idle_secs + secs.wanted_secs + secs.refused_secs;
+        Some(NodeUses {
             hours_known: *hours,
             main_hours: secs.main_secs / HOUR_SECS,
             malleable_hours: secs.malleable_secs / HOUR_SECS,
@@ -114,102 +127,101 @@ impl NodeUses {
             wanted_hours: secs.wanted_secs / HOUR_SECS,
             refused_hours: secs.refused_secs / HOUR_SECS,
             down_hours: secs.down_secs / HOUR_SECS,
-            harvested: (left > 0.0).then(|| secs.malleable_secs / left),
+            harvested: (left_secs > 0.0).then(|| secs.malleable_secs / left_secs),
         })
     }
 }
 
-/// What `sreport cluster utilization` says, in CPU-hours.
+/// The totals of `sreport cluster utilization`, in CPU-hours.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ClusterHours {
-    /// Of all jobs.
+    /// CPU-hours allocated to jobs.
     pub allocated_hours: f64,
-    /// Idle.
+    /// Idle CPU-hours.
     pub idle_hours: f64,
-    /// Idle for jobs that were to start.
+    /// CPU-hours that were idle because Slurm kept them for planned jobs.
     pub planned_hours: f64,
-    /// Down.
+    /// CPU-hours of nodes that were down, planned or not.
     pub down_hours: f64,
 }
 
-/// Main jobs of another time.
+/// The waits of main jobs in another period, for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ComparedPeriod {
-    /// Its begin.
+    /// The start of the period.
     pub from: UnixTime,
-    /// Its end.
+    /// The end of the period.
     pub to: UnixTime,
-    /// How long they waited.
+    /// How long main jobs waited that started in it.
     pub main_waits: WaitStatistics,
 }
 
-/// A month in a line.
+/// A line of the report's list of months.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MonthSummary {
-    /// Its begin.
+    /// The start of the month.
     pub from: UnixTime,
     /// Node-hours of malleable jobs, as the daemon saw them.
     pub node_hours: f64,
-    /// GPU-hours of these.
+    /// GPU-hours of malleable jobs, as the daemon saw them.
     pub gpu_hours: f64,
-    /// Share in which steps were made.
+    /// The share of these node-hours with training steps, from 0 to 1. `None` if there were none.
     pub useful: Option<f64>,
-    /// Main jobs that waited for longer than a second for nodes of malleable ones.
+    /// Main jobs that waited longer than a second for nodes of malleable jobs.
     pub delayed: usize,
-    /// The longest that one did, seconds.
+    /// The longest such wait, in seconds.
     pub longest_s: f64,
 }
 
 impl MonthSummary {
-    /// Of what the daemon knows of it.
+    /// The summary of a month's report.
     pub fn from_view(view: &ReportView) -> MonthSummary {
         let seen = observed_usage(view);
-        let secs = || view.delays.iter().map(|(secs, _)| *secs);
         MonthSummary {
             from: view.from,
             node_hours: seen.held_secs() / HOUR_SECS,
             gpu_hours: seen.gpu_secs / HOUR_SECS,
             useful: useful_share(&seen),
-            delayed: secs().filter(|secs| *secs > DELAYED_SECS).count(),
-            longest_s: secs().fold(0.0, f64::max),
+            delayed: view.delays.iter().filter(|(secs, _)| *secs > DELAYED_SECS).count(),
+            longest_s: view.delays.iter().map(|(secs, _)| *secs).fold(0.0, f64::max),
         }
     }
 
-    /// `2026-10`: months begin at midnight in UTC.
+    /// The month's name, `2026-10`. Months begin at midnight in UTC.
     pub fn name(&self) -> String {
         let at = chrono::DateTime::from_timestamp(self.from.0, 0);
         at.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m").to_string())
     }
 }
 
-/// All that the daemon saw of malleable jobs.
+/// The node-time of all malleable jobs, as the daemon saw it.
 pub fn observed_usage(view: &ReportView) -> NodeTimeUsage {
     view.spent.iter().fold(NodeTimeUsage::default(), |sum, row| sum.sum_with(&row.spent))
 }
 
-/// The share of it in which steps were made; `None` of nothing.
+/// The share of node-time with training steps, probes included. `None` if no node-time was held.
 pub fn useful_share(spent: &NodeTimeUsage) -> Option<f64> {
     (spent.held_secs() > 0.0).then(|| (spent.useful_secs + spent.probing_secs) / spent.held_secs())
 }
 
-/// The whole of it.
+/// A whole report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HarvestReport {
     /// [`SCHEMA`](infill_api::SCHEMA).
     pub schema: u32,
-    /// Begin.
+    /// The start of the period.
     pub from: UnixTime,
-    /// End.
+    /// The end of the period.
     pub to: UnixTime,
-    /// Main jobs that started.
+    /// The number of main jobs that started.
     pub main_jobs: usize,
-    /// How long they waited from when they could have started.
+    /// How long these waited after they could have started.
     pub main_waits: WaitStatistics,
-    /// Those that started on nodes that malleable jobs were on, and how long they waited for these.
+    /// How long main jobs waited for malleable jobs to leave, if they started on nodes of those.
     pub delays: WaitStatistics,
-    /// Of these, those that waited for longer than a second.
+    /// The number of these waits that were longer than a second.
     pub delayed: usize,
-    /// Those that missed a planned start by that.
+    /// The number of main jobs that missed a planned start because of such a wait.
     pub missed: usize,
     /// Node-hours of main jobs, by accounting.
     pub main_node_hours: f64,
@@ -217,28 +229,29 @@ pub struct HarvestReport {
     pub cpu_hours: f64,
     /// Node-hours of malleable jobs, by accounting.
     pub node_hours: f64,
-    /// GPU-hours of these, by accounting.
+    /// GPU-hours of malleable jobs, by accounting.
     pub gpu_hours: f64,
-    /// Whether parts of nodes were lent: node-hours are those of parts then.
+    /// Whether parts of nodes were lent. Node-hours then count parts.
     pub lends_parts: bool,
-    /// So many more nodes all the time would have given as much; GPUs, where parts of nodes are lent.
+    /// The number of additional nodes that would have given the same node-hours over the whole period. GPUs,
+    /// where parts of nodes are lent.
     pub like_nodes: f64,
-    /// Node-hours of malleable jobs as the daemon saw them: less where it was away.
+    /// Node-hours of malleable jobs as the daemon saw them. It saw less while it was down.
     pub seen_node_hours: f64,
-    /// Of these the share in which steps were made, 0 to 1; `None` where it saw none.
+    /// The share of these with training steps, from 0 to 1. `None` if it saw none.
     pub useful: Option<f64>,
-    /// Energy of malleable jobs.
+    /// The energy of malleable jobs. `None` if it was neither measured nor estimated.
     pub energy: Option<EnergyUse>,
-    /// What their node-hours cost, where the configuration has a price.
+    /// The value of their node-hours. `None` without a price in the configuration.
     pub cost: Option<ReportCost>,
-    /// What nodes were used for, as far as the daemon still knows.
+    /// The uses of the nodes. `None` if the daemon has no data of this time.
     pub nodes: Option<NodeUses>,
-    /// What Slurm's own sums say, where it was asked.
+    /// Slurm's own totals. `None` if it was not asked or did not answer.
     pub cluster: Option<ClusterHours>,
-    /// Main jobs' waits of the time that this one is compared with.
+    /// The waits of main jobs in the period of `--compare`.
     pub before: Option<ComparedPeriod>,
-    /// The months until this one, the earliest first, as the daemon saw them.
+    /// The months up to this one, the earliest first, as the daemon saw them.
     pub months: Vec<MonthSummary>,
-    /// By account, user or type of nodes, the largest first.
+    /// Rows by account, user or type of nodes, the largest first.
     pub rows: Vec<UsageRow>,
 }

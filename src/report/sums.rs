@@ -1,4 +1,4 @@
-//! Adds up what a report says, from accounting and from the daemon.
+//! Adds up the numbers of a report from accounting and from the daemon.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::parts::{
 use infill_api::{ReportView, SCHEMA};
 use infill_model::{JobId, JobRun, NodeTimeRow, ReportConfig, UnixTime};
 
-/// By what node-time is divided.
+/// The groups into which node-time is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum GroupBy {
     /// Slurm's accounts
@@ -23,27 +23,34 @@ pub enum GroupBy {
     Type,
 }
 
-/// Adds up what accounting has.
+/// Totals of the runs in accounting.
 #[derive(Debug)]
 pub struct AccountingTotals {
     from: UnixTime,
     to: UnixTime,
     now: UnixTime,
     ours: String,
-    /// Of each main job its first start, and how long it had waited then.
+    /// The first start of each main job, and how long it had waited then, in seconds.
     starts: FxHashMap<JobId, (UnixTime, f64)>,
     main_secs: f64,
-    /// CPU-seconds of all.
+    /// CPU-seconds of all jobs.
     cpu_secs: f64,
-    /// Node-seconds and GPU-seconds of malleable jobs by account and user.
-    held: BTreeMap<(String, String), (f64, f64)>,
+    /// Node-time of malleable jobs by account and user.
+    held: BTreeMap<(String, String), HeldTime>,
     joules: f64,
-    /// Node-seconds of malleable jobs whose energy nobody measured.
+    /// Node-seconds of malleable jobs whose energy was not measured.
     unmeasured_secs: f64,
 }
 
+/// The time for which malleable jobs held nodes.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeldTime {
+    node_secs: f64,
+    gpu_secs: f64,
+}
+
 impl AccountingTotals {
-    /// Of a stretch of time; `ours` is the malleable partition.
+    /// Empty totals for a period. `ours` is the malleable partition.
     pub fn new(from: UnixTime, to: UnixTime, now: UnixTime, ours: &str) -> AccountingTotals {
         let ours = ours.to_owned();
         AccountingTotals {
@@ -60,7 +67,7 @@ impl AccountingTotals {
         }
     }
 
-    /// Takes in a run. A main job that is requeued has waited for its first start.
+    /// Adds a run. For a requeued main job, the wait for its first start counts.
     pub fn add_run(&mut self, run: &JobRun) {
         let secs = run.secs_within(self.from, self.to, self.now);
         let node_secs = f64::from(run.nodes) * secs;
@@ -75,67 +82,64 @@ impl AccountingTotals {
             return;
         }
         let held = self.held.entry((run.account.clone(), run.user.clone())).or_default();
-        *held = (held.0 + node_secs, held.1 + f64::from(run.gpus) * secs);
+        held.node_secs += node_secs;
+        held.gpu_secs += f64::from(run.gpus) * secs;
         match run.joules {
             Some(joules) => {
-                let whole = run.end.unwrap_or(self.now).secs_since(run.start).max(1.0);
-                self.joules += joules * secs / whole;
+                let run_secs = run.end.unwrap_or(self.now).secs_since(run.start).max(1.0);
+                self.joules += joules * secs / run_secs;
             }
             None => self.unmeasured_secs += node_secs,
         }
     }
 
     fn wait_statistics(&self) -> WaitStatistics {
-        WaitStatistics::from_secs(
-            self.starts
-                .values()
-                .filter(|(start, _): &&(UnixTime, f64)| (self.from..self.to).contains(start))
-                .map(|(_, waited)| *waited)
-                .collect(),
-        )
+        let started = self.starts.values().filter(|(start, _)| (self.from..self.to).contains(start));
+        WaitStatistics::from_secs(started.map(|(_, waited)| *waited).collect())
     }
 
-    /// How long main jobs waited that started in the time.
+    /// How long main jobs waited that started in the period.
     pub fn main_job_waits(&self) -> ComparedPeriod {
         ComparedPeriod { from: self.from, to: self.to, main_waits: self.wait_statistics() }
     }
 
-    fn energy_use(&self, prices: &ReportConfig, parts: bool) -> Option<EnergyUse> {
-        // Of parts of nodes nobody knows.
-        let watts = if parts { 0.0 } else { prices.node_watts };
-        let estimated = self.unmeasured_secs / HOUR_SECS * watts / 1000.0;
-        let kwh = self.joules / 3.6e6 + estimated;
-        (kwh > 0.0).then_some(EnergyUse { kwh, is_estimated: estimated > 0.0 })
+    fn energy_use(&self, prices: &ReportConfig, lends_parts: bool) -> Option<EnergyUse> {
+        // The power of a part of a node is not known.
+        let watts = if lends_parts { 0.0 } else { prices.node_watts };
+        let estimated_kwh = self.unmeasured_secs / HOUR_SECS * watts / 1000.0;
+        let kwh = self.joules / 3.6e6 + estimated_kwh;
+        (kwh > 0.0).then_some(EnergyUse { kwh, is_estimated: estimated_kwh > 0.0 })
     }
 
-    /// With what the daemon knows.
+    /// The report from these totals and the daemon's data.
     pub fn build_report(&self, view: &ReportView, by: GroupBy) -> HarvestReport {
         let prices = &view.prices;
         let seen = observed_usage(view);
         let energy = self.energy_use(prices, view.lends_parts);
-        let (secs, gpu_secs) =
-            self.held.values().fold((0.0, 0.0), |sum, held| (sum.0 + held.0, sum.1 + held.1));
+        let node_secs = self.held.values().fold(0.0, |sum, held| sum + held.node_secs);
+        let gpu_secs = self.held.values().fold(0.0, |sum, held| sum + held.gpu_secs);
         let waits = self.wait_statistics();
-        let amount = secs / HOUR_SECS * prices.node_hour_cost;
+        let amount = node_secs / HOUR_SECS * prices.node_hour_cost;
         let cost = ReportCost { amount, currency: prices.currency.clone() };
         let delays: Vec<f64> = view.delays.iter().map(|(secs, _)| *secs).collect();
-        let is_late = |secs: f64| secs > DELAYED_SECS;
+        let late = view.delays.iter().filter(|(secs, _)| *secs > DELAYED_SECS);
         let hours = self.to.min(self.now).secs_since(self.from).max(1.0) / HOUR_SECS;
+        let lent_secs = if view.lends_parts { gpu_secs } else { node_secs };
         HarvestReport {
             schema: SCHEMA,
             from: self.from,
             to: self.to,
             main_jobs: waits.count,
             main_waits: waits,
-            delayed: delays.iter().filter(|secs| is_late(**secs)).count(),
-            missed: view.delays.iter().filter(|(secs, planned)| *planned && is_late(*secs)).count(),
+            delayed: late.clone().count(),
+            missed: late.filter(|(_, was_planned)| *was_planned).count(),
             delays: WaitStatistics::from_secs(delays),
             main_node_hours: self.main_secs / HOUR_SECS,
             cpu_hours: self.cpu_secs / HOUR_SECS,
-            node_hours: secs / HOUR_SECS,
+            node_hours: node_secs / HOUR_SECS,
             gpu_hours: gpu_secs / HOUR_SECS,
             lends_parts: view.lends_parts,
-            like_nodes: if view.lends_parts { gpu_secs } else { secs } / HOUR_SECS / hours,
+            like_nodes: lent_secs / HOUR_SECS / hours,
             seen_node_hours: seen.held_secs() / HOUR_SECS,
             useful: useful_share(&seen),
             energy,
@@ -149,22 +153,19 @@ impl AccountingTotals {
     }
 }
 
-/// How much by accounting, which knows of accounts and users, and what became of it by the daemon.
-fn usage_rows(
-    held: &BTreeMap<(String, String), (f64, f64)>,
-    view: &ReportView,
-    by: GroupBy,
-) -> Vec<UsageRow> {
+/// The rows of node-time. Totals by account and user come from accounting, those by type and all uses from
+/// the daemon.
+fn usage_rows(held: &BTreeMap<(String, String), HeldTime>, view: &ReportView, by: GroupBy) -> Vec<UsageRow> {
     let mut rows: BTreeMap<&str, UsageRow> = BTreeMap::new();
-    for ((account, user), (secs, gpu_secs)) in held {
+    for ((account, user), time) in held {
         let name = match by {
             GroupBy::Account => account,
             GroupBy::User => user,
             GroupBy::Type => continue,
         };
         let row = rows.entry(name).or_default();
-        row.node_hours += secs / HOUR_SECS;
-        row.gpu_hours += gpu_secs / HOUR_SECS;
+        row.node_hours += time.node_secs / HOUR_SECS;
+        row.gpu_hours += time.gpu_secs / HOUR_SECS;
     }
     for NodeTimeRow { key, spent } in &view.spent {
         let name = match by {
@@ -182,10 +183,8 @@ fn usage_rows(
         row.preempted_hours += spent.preempted_secs / HOUR_SECS;
         row.probing_hours += spent.probing_secs / HOUR_SECS;
     }
-    let mut rows: Vec<UsageRow> = rows
-        .into_iter()
-        .map(|(name, row): (&str, UsageRow)| UsageRow { name: name.to_owned(), ..row })
-        .collect();
+    let mut rows: Vec<UsageRow> =
+        rows.into_iter().map(|(name, row)| UsageRow { name: name.to_owned(), ..row }).collect();
     rows.sort_by(|a, b| b.node_hours.total_cmp(&a.node_hours));
     rows
 }
@@ -213,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Of two hours of which nothing is known.
+    /// The daemon's view of two hours without any data.
     fn view() -> ReportView {
         ReportView {
             schema: SCHEMA,
@@ -231,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn accounting_says_how_much_and_the_daemon_what_became_of_it() {
+    fn totals_come_from_accounting_and_uses_from_the_daemon() {
         let mut sums = AccountingTotals::new(UnixTime(0), UnixTime(7200), UnixTime(100_000), "infill");
         for run in [
             run("main", 10, 100, Some(1900), 2),
             run("main", 30, 200, Some(10_000), 1),
-            // The first one, requeued.
+            // The first job, requeued.
             JobRun { job: JobId(1100), ..run("main", 900, 1950, Some(2000), 1) },
-            // Before, and after.
+            // Runs that reach over the ends of the period.
             run("main", 500, -100, Some(100), 1),
             run("infill", 5, 1800, Some(5400), 2),
             JobRun { joules: Some(7.2e6), ..run("infill", 5, 5400, None, 1) },
@@ -278,7 +277,7 @@ mod tests {
         let energy = report.energy.unwrap();
         assert!(
             (energy.kwh - 1.038).abs() < 1e-3 && energy.is_estimated,
-            "only what is of this time: {energy:?}"
+            "only the energy of this period: {energy:?}"
         );
         assert_eq!(report.cost, Some(ReportCost { amount: 5.0, currency: "EUR".to_owned() }));
         assert_eq!(report.nodes.and_then(|nodes| nodes.harvested), Some(0.9));
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_left_out() {
+    fn unknown_numbers_are_left_out() {
         let sums = || AccountingTotals::new(UnixTime(0), UnixTime(7200), UnixTime(100_000), "infill");
         let report = sums().build_report(&view(), GroupBy::Account);
         assert!(report.energy.is_none() && report.cost.is_none() && report.nodes.is_none());
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_month_in_a_line() {
+    fn the_summary_of_a_month() {
         let key = NodeTimeKey {
             from: UnixTime(0),
             account: String::new(),

@@ -1,37 +1,37 @@
-//! What the picture remembers: for each node the moments at which it changed, within bounds.
+//! The past that the drawing shows: for each node the moments at which it changed, within bounds.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use infill_api::{DaemonStatus, NodeKind, NodeView};
 use infill_model::{JobId, NodeName, UnixTime};
 
-/// Changes kept for a node. At a change every ten seconds this is well over an hour, more than a screen
-/// shows.
+/// The most changes that are kept for a node. With a change every ten seconds they cover well over an hour,
+/// more than a screen shows.
 const MAX_CHANGES: usize = 512;
-/// Jobs whose letters are remembered: some time after they ended their past is still in the picture.
+/// The most jobs whose letters are kept. The drawing shows a job's past for some time after its end.
 const MAX_LETTERS: usize = 512;
-/// Letters of jobs, in the order in which they are given out.
+/// The letters of jobs, in the order in which they are assigned.
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// What a node is, at one moment.
+/// The use of a node at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeCell {
-    /// We do not know: before the first look, or the daemon did not answer.
+    /// Unknown: before the first answer, or while the daemon did not answer.
     Unknown,
-    /// A main job runs.
+    /// A main job runs on it.
     Main,
-    /// Idle and left idle.
+    /// It is a gap that no malleable job holds.
     Gap,
-    /// Not usable.
+    /// infill refuses it.
     Refused,
     /// A malleable job holds it.
     Job(JobId),
-    /// Infill holds it, for a job that the daemon does not name.
+    /// A malleable job that the daemon does not name holds it.
     Held,
 }
 
 impl NodeCell {
-    /// What this node is now.
+    /// The present use of a node.
     pub fn from_view(node: &NodeView) -> NodeCell {
         match (node.kind, node.job) {
             (NodeKind::Held, Some(job)) => NodeCell::Job(job),
@@ -43,54 +43,55 @@ impl NodeCell {
     }
 }
 
-/// The past of all nodes, as far as it was watched.
+/// The past of all nodes since the watch began, and the letters of the jobs.
 #[derive(Debug, Default)]
 pub struct WatchHistory {
     changes: BTreeMap<NodeName, VecDeque<(UnixTime, NodeCell)>>,
     letters: BTreeMap<JobId, char>,
-    given: usize,
+    /// The number of letters assigned so far.
+    assigned_count: usize,
 }
 
 impl WatchHistory {
-    /// Adds a look at the cluster. Nodes that are gone are forgotten.
+    /// Adds an answer of the daemon. Forgets nodes that are gone.
     pub fn record_status(&mut self, status: &DaemonStatus, now: UnixTime) {
         self.changes.retain(|name, _| status.nodes.iter().any(|n| n.node == *name));
         for node in &status.nodes {
             push_change(self.changes.entry(node.node.clone()).or_default(), now, NodeCell::from_view(node));
         }
         for job in &status.jobs {
-            self.give_letter(job.job);
+            self.assign_letter(job.job);
         }
     }
 
-    /// Notes that nothing is known from `now` on.
+    /// Records that the use of all nodes is unknown from `now` on.
     pub fn record_loss(&mut self, now: UnixTime) {
         for changes in self.changes.values_mut() {
             push_change(changes, now, NodeCell::Unknown);
         }
     }
 
-    /// What the node was at `at`.
+    /// The use of a node at a moment.
     pub fn cell_at(&self, node: &NodeName, at: UnixTime) -> NodeCell {
         let Some(changes) = self.changes.get(node) else { return NodeCell::Unknown };
         let after = changes.partition_point(|(t, _)| *t <= at);
         after.checked_sub(1).map_or(NodeCell::Unknown, |i| changes[i].1)
     }
 
-    /// The job's letter.
+    /// The job's letter; `?` if it has none.
     pub fn job_letter(&self, job: JobId) -> char {
         self.letters.get(&job).copied().unwrap_or('?')
     }
 
-    fn give_letter(&mut self, job: JobId) {
+    fn assign_letter(&mut self, job: JobId) {
         if self.letters.contains_key(&job) {
             return;
         }
         if self.letters.len() >= MAX_LETTERS {
             self.letters.pop_first();
         }
-        self.letters.insert(job, char::from(LETTERS[self.given % LETTERS.len()]));
-        self.given += 1;
+        self.letters.insert(job, char::from(LETTERS[self.assigned_count % LETTERS.len()]));
+        self.assigned_count += 1;
     }
 }
 
@@ -110,7 +111,7 @@ mod tests {
     use crate::samples::{self, NOW};
 
     #[test]
-    fn the_past_is_what_was_seen_last() {
+    fn a_node_keeps_its_use_until_the_next_change() {
         let mut history = WatchHistory::default();
         let n1 = NodeName::from("n1");
         let mut status = samples::sample_status();
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_within_its_bounds() {
+    fn the_history_stays_within_its_bounds() {
         let mut history = WatchHistory::default();
         let mut status = samples::sample_status();
         for i in 0..3000 {

@@ -1,4 +1,4 @@
-//! `infill status --watch`: polls the daemon and draws what it says.
+//! `infill status --watch`: polls the daemon and draws the cluster over time.
 
 mod history;
 mod render;
@@ -24,14 +24,15 @@ use infill_present::{
 };
 use render::{ScreenContent, ViewOptions, draw_screen};
 
-/// How often the keyboard thread looks whether anybody still listens.
+/// How often the keyboard thread checks whether the receiver still exists.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Key presses that may wait to be handled.
+/// The most key presses that wait to be handled.
 const KEY_QUEUE: usize = 16;
-/// Zoom limits, seconds a column.
+/// The limits of the zoom, in seconds per column.
 const ZOOM_RANGE: std::ops::RangeInclusive<u32> = 1..=3600;
 
-/// Watches until the user quits, or, where stdout is no terminal, until it is killed.
+/// Watches until the user quits. Where stdout is not a terminal, prints summaries until the process is
+/// killed.
 pub async fn run(client: &DaemonClient, interval_secs: u32, column_secs: u32) -> CommandResult {
     let interval = Duration::from_secs(u64::from(interval_secs));
     if !std::io::stdout().is_terminal() {
@@ -51,7 +52,7 @@ pub async fn run(client: &DaemonClient, interval_secs: u32, column_secs: u32) ->
     outcome.map(|()| ProgramExit::Ok.code())
 }
 
-/// The summary again and again, for a pipe or a log.
+/// Prints a summary at each interval, for a pipe or a log.
 async fn print_repeatedly(client: &DaemonClient, interval: Duration) -> CommandResult {
     loop {
         let status: DaemonStatus = client.get(routes::STATUS).await?;
@@ -63,7 +64,7 @@ async fn print_repeatedly(client: &DaemonClient, interval: Duration) -> CommandR
     }
 }
 
-/// The picture once, as plain text.
+/// The drawing of one moment as plain text.
 pub fn render_once(
     status: &DaemonStatus,
     width: u16,
@@ -77,14 +78,21 @@ pub fn render_once(
     let mut buf = Buffer::empty(area);
     let view = ViewOptions { column_secs, scroll: 0, colour: false };
     draw_screen(ScreenContent { history: &history, status, lost: None, when }, view, area, &mut buf);
-    let line = |y| (0..width).map(|x| buf[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
-    // The last row explains keys, of which there are none here.
-    Ok((0..area.height.saturating_sub(1)).map(|y| line(y) + "\n").collect())
+    let mut text = String::new();
+    // The last row explains the keys, which do not work here.
+    for y in 0..area.height.saturating_sub(1) {
+        let line: String = (0..width).map(|x| buf[(x, y)].symbol()).collect();
+        text += line.trim_end();
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 struct WatchScreen {
     history: WatchHistory,
+    /// The last answer of the daemon.
     status: DaemonStatus,
+    /// Why there is no newer answer. `None` after a success.
     lost: Option<String>,
     view: ViewOptions,
 }
@@ -110,22 +118,23 @@ impl WatchScreen {
                 },
                 _ = stop.recv() => return Ok(()),
             }
-            let scene = ScreenContent {
+            let content = ScreenContent {
                 history: &self.history,
                 status: &self.status,
                 lost: self.lost.as_deref(),
                 when: DisplayClock::now(),
             };
-            terminal.draw(|frame| draw_screen(scene, self.view, frame.area(), frame.buffer_mut()))?;
+            terminal.draw(|frame| draw_screen(content, self.view, frame.area(), frame.buffer_mut()))?;
         }
     }
 
-    /// A daemon that restarts must not end the picture: it says so and goes on.
+    /// Asks the daemon. A failure does not end the watch, since the daemon may restart; the screen shows it.
     async fn poll_status(&mut self, client: &DaemonClient) {
         match client.get::<DaemonStatus>(routes::STATUS).await {
             Ok(status) => {
                 self.history.record_status(&status, clock::now());
-                (self.status, self.lost) = (status, None);
+                self.status = status;
+                self.lost = None;
             }
             Err(error) => {
                 self.history.record_loss(clock::now());
@@ -134,7 +143,7 @@ impl WatchScreen {
         }
     }
 
-    /// Handles a key; `true` ends the picture.
+    /// Handles a key. Returns whether the watch ends.
     fn handle_key(&mut self, key: KeyEvent) -> bool {
         if key.kind == KeyEventKind::Release {
             return false;
@@ -156,8 +165,8 @@ impl WatchScreen {
     }
 }
 
-/// Keys and resizes, read on a thread of their own because crossterm blocks. It ends when nobody listens any
-/// more.
+/// Key presses and resizes. They are read on a thread of their own because crossterm blocks. The thread ends
+/// when the receiver is dropped.
 fn read_keyboard() -> mpsc::Receiver<Event> {
     let (sender, receiver) = mpsc::channel(KEY_QUEUE);
     tokio::task::spawn_blocking(move || {
@@ -167,7 +176,7 @@ fn read_keyboard() -> mpsc::Receiver<Event> {
                 Ok(true) => event::read(),
                 Err(error) => Err(error),
             };
-            // A terminal that is gone ends the picture: the channel closes with this thread.
+            // If the terminal is gone, the channel closes with this thread, which ends the watch.
             let Ok(event) = event else { return };
             if sender.blocking_send(event).is_err() {
                 return;

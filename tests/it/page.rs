@@ -184,7 +184,7 @@ fn what_happens_is_on_the_page_as_it_happens() {
         "[...document.querySelectorAll('#jobs button')].find(b => b.innerText === '{job}').click()"
     ));
     browser.until("the job's life", 10.0, &contains("#detail-table", "Generation"));
-    browser.until("what infill explain says", 10.0, &contains("#detail-words", "may have 1-4 nodes; has 2"));
+    browser.until("what infill explain says", 10.0, &contains("#detail-words", "sizes: 1-4 nodes; now 2"));
     browser.until("the figures", 20.0, "return document.querySelectorAll('#figures img').length === 3");
     let elsewhere = "return performance.getEntriesByType('resource').map(e => e.name)
         .filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'))";
@@ -194,12 +194,12 @@ fn what_happens_is_on_the_page_as_it_happens() {
     browser.until_complains("heard");
     browser.keep("shown");
     site.kill_daemon();
-    browser.until("the page to say so", 20.0, &contains("#notice", "What is shown is old"));
+    browser.until("the page to say so", 20.0, &contains("#notice", "The page shows old data"));
     site.start();
     browser.until("the page to go on", 10.0, "return document.querySelector('#notice').hidden");
     browser.until("the job to be there again", 10.0, &says(job, 1, evil));
     browser.run("document.getElementById('logout').click()");
-    browser.until("the page to know nobody", 10.0, &contains("#notice", "For a new link run: infill web"));
+    browser.until("the page to know nobody", 10.0, &contains("#notice", "For a new link, run: infill web"));
     let rest = browser.run("return [sessionStorage.length, document.getElementById('logout').hidden]");
     assert_eq!(rest, json!([0, true]), "nothing is left of the session");
 }
@@ -314,7 +314,11 @@ fn the_map_and_the_report_agree_with_accounting() {
     site.must("root", &["infill", "report", "--since", &begin.to_string(), "--html", "/scratch/report.html"]);
     let browser = Browser::open("report", Screen::DESK);
     browser.go_to(&format!("file://{}", site.scratch().join("report.html").display()));
-    assert!(browser.text("body").contains("more nodes would have given as much"), "{}", browser.text("body"));
+    assert!(
+        browser.text("body").contains("additional nodes would have given the same"),
+        "{}",
+        browser.text("body")
+    );
     let pdf =
         browser.command("Page.printToPDF", &json!({ "preferCSSPageSize": true, "printBackground": true }));
     let pdf = base64::engine::general_purpose::STANDARD.decode(pdf["data"].as_str().expect("a document"));

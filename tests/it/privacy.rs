@@ -72,7 +72,7 @@ fn without_munge_it_says_what_to_do() {
     let ailing = status("mount --bind /bin/false $(command -v munge)", "munge unmunge scontrol id");
     let said = String::from_utf8_lossy(&ailing.stderr);
     assert_eq!(ailing.status.code(), Some(4), "{said}");
-    assert!(said.contains("Slurm uses MUNGE here, so no token is shown"), "{said}");
+    assert!(said.contains("Slurm uses MUNGE here, so no token is sent"), "{said}");
     let output = status("true", "id");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{said}");

@@ -46,14 +46,17 @@ fn short_jobs_end_first_and_who_comes_next_is_expected_to_be_like_them() {
     until(&site, short, "the short job to end", has_ended);
     assert!(began.elapsed().as_secs_f64() < 75.0, "the long one kept its nodes");
     let words = site.must("alice", &["infill", "explain", &long.to_string()]);
-    assert!(words.contains("of one node's work in all") && words.contains("by its own estimate"), "{words}");
+    assert!(
+        words.contains("of work on one node in total") && words.contains("by its own estimate"),
+        "{words}"
+    );
     // What was learned outlives the daemon.
     site.rounds_go_by(3);
     assert_eq!(site.stop_daemon(), Some(0));
     site.start();
     let next = submit(&site, "short-2", 200, "");
     let view = until(&site, next, "the next one to run", |v| v.state == MalleableState::Running);
-    assert!(view.turn.contains("as jobs like it did"), "{}", view.turn);
+    assert!(view.turn.contains("as similar jobs took"), "{}", view.turn);
     assert!(view.turn.starts_with("1:"), "100 s of one node's work: {}", view.turn);
     site.must("alice", &["scancel", &long.to_string(), &next.to_string()]);
 }

@@ -1,35 +1,35 @@
-//! Bars of characters.
+//! Bars drawn with characters.
 
 use std::fmt::Write;
 
-/// Eighths of a cell, from one to seven.
+/// Characters that fill one to seven eighths of a cell.
 const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// A colour of the terminal, as its code.
+/// A foreground colour of the terminal, as the parameter of its escape sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalColour(pub u8);
 
-/// Cyan.
+/// The terminal's cyan.
 pub const CYAN: TerminalColour = TerminalColour(36);
-/// Yellow.
+/// The terminal's yellow.
 pub const YELLOW: TerminalColour = TerminalColour(33);
-/// Red.
+/// The terminal's red.
 pub const RED: TerminalColour = TerminalColour(31);
-/// Green.
+/// The terminal's green.
 pub const GREEN: TerminalColour = TerminalColour(32);
 
 /// A part of a stacked bar.
 #[derive(Clone, Copy, Debug)]
 pub struct BarPart {
-    /// Its share of the whole bar.
+    /// Its share of the whole bar, from 0 to 1.
     pub share: f64,
-    /// What it is filled with, so that it is told from its neighbours without colours too.
+    /// The character that fills it, which distinguishes it from its neighbours where there are no colours.
     pub fill: char,
-    /// Its colour.
+    /// The colour of these characters.
     pub colour: TerminalColour,
 }
 
-/// The text in a colour, if colours are wanted.
+/// The text in a colour if `wanted`, else as it is. Blanks are never coloured.
 pub fn colour_text(text: &str, colour: TerminalColour, wanted: bool) -> String {
     if wanted && !text.trim().is_empty() {
         format!("\u{1b}[{}m{text}\u{1b}[0m", colour.0)
@@ -38,8 +38,8 @@ pub fn colour_text(text: &str, colour: TerminalColour, wanted: bool) -> String {
     }
 }
 
-/// A bar over a share of so many cells, to an eighth of a cell, without the blanks after it. What is more
-/// than nothing is seen.
+/// A bar over a share of `cells` cells, to an eighth of a cell, without the blanks after it. A share above 0
+/// is always visible.
 pub fn draw_bar(share: f64, cells: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
     let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
@@ -48,8 +48,8 @@ pub fn draw_bar(share: f64, cells: usize) -> String {
     text
 }
 
-/// A bar of parts, one behind the other, at most so many cells long. Parts end at the cell next to their true
-/// end.
+/// A bar of parts one after the other, at most `cells` cells long. Each part ends at the cell boundary
+/// nearest to its true end.
 pub fn draw_stacked_bar(parts: &[BarPart], cells: usize, colours: bool) -> String {
     let mut text = String::new();
     let mut sum = 0.0;

@@ -1,4 +1,4 @@
-//! Exit codes: part of the interface, documented in `--help` and in the man page.
+//! Exit codes. They are part of the interface: `--help` and the man page document them.
 
 use std::fmt;
 
@@ -16,17 +16,17 @@ pub enum ProgramExit {
     Usage = 2,
     /// The daemon cannot be reached.
     Unreachable = 3,
-    /// The daemon or Slurm says that this user may not.
+    /// The daemon or Slurm does not allow it to this user.
     Denied = 4,
     /// No such job, node, profile or round.
     NotFound = 5,
     /// The configuration is wrong.
     Config = 6,
-    /// A file that was given cannot be read, or is not what it should be.
+    /// An input file cannot be read, or does not have the expected content.
     Input = 7,
 }
 
-/// For `--help` and the man page.
+/// The section on exit codes and environment variables in `--help` and the man page.
 pub const EXIT_CODE_HELP: &str = "\
 Exit codes:
   0  done
@@ -36,7 +36,7 @@ Exit codes:
   4  denied
   5  no such job, node, profile or round
   6  the configuration is wrong
-  7  a file that was given cannot be read, or is not what it should be
+  7  an input file cannot be read, or does not have the expected content
 `infill run` and `infill worker` exit with the command's own code.
 
 Environment:
@@ -46,25 +46,25 @@ Environment:
   INFILL_LOG_FORMAT  `text` or `json`
   NO_COLOR           no colours, whatever its value";
 
-/// A failure with the exit code that it ends in.
+/// A failure with the exit code of the program.
 #[derive(Debug)]
 pub struct CommandFailure {
     /// The exit code.
     pub exit: ProgramExit,
-    /// What happened; its chain is printed.
+    /// What happened. The whole chain of causes is printed.
     pub error: anyhow::Error,
 }
 
-/// What a subcommand returns: the exit code, or why it failed.
+/// What a subcommand returns: its exit code, or a failure.
 pub type CommandResult = Result<u8, CommandFailure>;
 
 impl ProgramExit {
-    /// A failure that ends in this code.
+    /// A failure with this exit code.
     pub fn caused_by(self, error: impl Into<anyhow::Error>) -> CommandFailure {
         CommandFailure { exit: self, error: error.into() }
     }
 
-    /// The number.
+    /// The number that the process returns.
     pub fn code(self) -> u8 {
         self as u8
     }
@@ -95,8 +95,8 @@ impl From<std::io::Error> for CommandFailure {
     }
 }
 
-/// The exit code of a command that ran under an agent, cut to what a process can return without becoming a
-/// success.
+/// The exit code of a command that ran under an agent. A code that a process cannot return becomes 255, so
+/// that it is still a failure.
 pub fn command_exit_code(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }

@@ -1,4 +1,4 @@
-//! The options that the reading commands share, named as in squeue.
+//! Options that all commands that print tables share, named as in squeue.
 
 use clap::{ArgAction, Args};
 
@@ -10,13 +10,13 @@ use infill_model::{JobId, NodeName};
 /// How a table is printed.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TableArgs {
-    /// No header.
+    /// Print no header.
     #[arg(short = 'h', long)]
     pub noheader: bool,
-    /// Columns, as for squeue; the fields are listed below.
+    /// Columns in the notation of squeue. The fields are listed below.
     #[arg(short = 'o', long, value_name = "FORMAT", conflicts_with = "json")]
     pub format: Option<TableFormat>,
-    /// The whole document as JSON.
+    /// Print the whole document as JSON.
     #[arg(long)]
     pub json: bool,
     /// Print help.
@@ -25,31 +25,34 @@ pub struct TableArgs {
 }
 
 impl TableArgs {
-    /// Who asks for columns, or for no header, wants the rows alone.
+    /// Whether the user asked for columns or for no header, and therefore wants only the rows.
     pub fn wants_rows_alone(&self) -> bool {
         self.format.is_some() || self.noheader
     }
 }
 
-/// Which rows are shown. Options of different kinds must all hold.
+/// Which rows are shown. A row must satisfy all options that are given.
 #[derive(Clone, Debug, Default, Args)]
 pub struct FilterArgs {
-    /// Only my jobs.
+    /// Show only my jobs.
     #[arg(long, conflicts_with = "user")]
     pub me: bool,
-    /// Only jobs of these users.
+    /// Show only jobs of these users.
     #[arg(short = 'u', long, value_name = "USER", value_delimiter = ',')]
     pub user: Vec<String>,
-    /// Only these jobs, by the lead's id.
+    /// Show only these jobs, by the lead's id.
     #[arg(short = 'j', long, value_name = "JOB", value_delimiter = ',')]
     pub job: Vec<u32>,
-    /// Only these nodes, or jobs on them.
+    /// Show only these nodes, or the jobs on them.
     #[arg(short = 'n', long, value_name = "NODE", value_delimiter = ',')]
     pub node: Vec<String>,
 }
 
 impl FilterArgs {
-    /// Resolves `--me`.
+    /// Replaces `--me` by the caller's name.
+    ///
+    /// # Errors
+    /// When `id -un` does not print the name.
     pub fn resolve_me(mut self) -> Result<FilterArgs, CommandFailure> {
         if self.me {
             self.user = vec![current_user_name()?];
@@ -78,7 +81,10 @@ impl FilterArgs {
     }
 }
 
-/// The caller's login name: what `id -un` says, since only NSS knows the users of a site.
+/// The caller's login name, from `id -un`: only NSS knows the users of a site.
+///
+/// # Errors
+/// When the program is missing or prints no name.
 pub fn current_user_name() -> Result<String, CommandFailure> {
     let out = std::process::Command::new("id").arg("-un").output()?;
     let name = String::from_utf8_lossy(&out.stdout).trim().to_owned();
@@ -86,11 +92,11 @@ pub fn current_user_name() -> Result<String, CommandFailure> {
         Ok(name)
     } else {
         Err(ProgramExit::Failed
-            .caused_by(anyhow::anyhow!("--me: `id -un` does not say who you are; use --user")))
+            .caused_by(anyhow::anyhow!("--me: `id -un` does not print your login name; use --user")))
     }
 }
 
-/// A whole table in this format, whatever the terminal: its numbers are what was asked for.
+/// A whole table in this format. It is not cut to the width of the terminal, because its numbers are needed.
 pub fn render_full_table<R>(
     format: &str,
     columns: &[TableColumn<R>],
@@ -102,7 +108,7 @@ pub fn render_full_table<R>(
     format.render_rows(columns, rows, layout).map_err(|e| ProgramExit::Failed.caused_by(e))
 }
 
-/// A table in the format asked for, or in the default one.
+/// A table in the format that `args` has, or in the default one.
 pub fn render_table<R>(
     args: &TableArgs,
     default: &str,

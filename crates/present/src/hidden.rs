@@ -1,9 +1,9 @@
-//! What a reader is not shown, in words.
+//! Says what Slurm's `PrivateData` hides from a reader.
 
 use super::output;
 use infill_api::Hidden;
 
-/// What is not shown, in a line.
+/// The hidden jobs and nodes in a line. `None` if nothing is hidden.
 pub fn describe_hidden(hidden: &Hidden) -> Option<String> {
     let nodes: u32 = hidden.nodes.values().sum();
     let jobs = (hidden.jobs > 0).then(|| {

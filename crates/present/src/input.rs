@@ -1,4 +1,4 @@
-//! Files of others that were read: what is wrong with them is told.
+//! Reads files that other programs wrote, and warns about the lines that could not be used.
 
 use std::path::Path;
 
@@ -7,16 +7,21 @@ use infill_model::trace::ParsedFile;
 
 use crate::exit::{CommandFailure, ProgramExit};
 
-/// What a file says; tells on stderr of the lines that were passed over.
-pub fn parsed_with_warnings<T, E>(path: &Path, reading: Result<ParsedFile<T>, E>) -> Result<T, CommandFailure>
+/// The value of a parsed file. Reports on stderr how many malformed lines were skipped, with samples of them.
+///
+/// # Errors
+/// When the file could not be parsed; the exit code is [`ProgramExit::Input`].
+pub fn parsed_with_warnings<T, E>(path: &Path, parsed: Result<ParsedFile<T>, E>) -> Result<T, CommandFailure>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    let reading = reading.with_context(|| format!("cannot use {}", path.display()));
-    let reading = reading.map_err(|e| ProgramExit::Input.caused_by(e))?;
-    if reading.malformed_count > 0 {
-        eprintln!("infill: {}: {} malformed lines passed over:", path.display(), reading.malformed_count);
-        reading.malformed.iter().for_each(|line| eprintln!("  {line}"));
+    let parsed = parsed.with_context(|| format!("cannot use {}", path.display()));
+    let file = parsed.map_err(|e| ProgramExit::Input.caused_by(e))?;
+    if file.malformed_count > 0 {
+        eprintln!("infill: {}: skipped {} malformed lines:", path.display(), file.malformed_count);
+        for line in &file.malformed {
+            eprintln!("  {line}");
+        }
     }
-    Ok(reading.value)
+    Ok(file.value)
 }

@@ -1,4 +1,5 @@
-//! What people read: sentences (`words`), pictures (`charts`), tables and bars for the terminal, exit codes.
+//! What people read: sentences ([`phrases`]), figures ([`charts`]), tables and bars for the terminal, and
+//! exit codes.
 
 pub mod bars;
 pub mod charts;

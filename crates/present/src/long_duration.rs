@@ -1,11 +1,11 @@
-//! Long times of a log, in days or hours.
+//! Long durations, such as that of a log, in days or hours.
 
-/// A time that is simulated, s.
+/// A simulated duration, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct LongDuration(pub f64);
 
 impl LongDuration {
-    /// Days from two days on, hours below: the word and its seconds.
+    /// The unit's name and its length in seconds: days from two days on, hours below.
     pub fn unit_with_secs(self) -> (&'static str, f64) {
         if self.0 >= 2.0 * 86_400.0 { ("day", 86_400.0) } else { ("hour", 3600.0) }
     }
@@ -18,14 +18,14 @@ impl LongDuration {
         format!("{count} {word}{plural}")
     }
 
-    /// Where in it a share is: `day 3.2 of 7`.
+    /// Where the share `share` of the duration ends: `day 3.2 of 7`.
     pub fn position_text(self, share: f64) -> String {
         let (word, secs) = self.unit_with_secs();
         format!("{word} {:.1} of {}", share * self.0 / secs, short_number(self.0 / secs))
     }
 }
 
-/// With one decimal, unless that is 0.
+/// A number with one decimal, or without decimals if that one is 0.
 fn short_number(x: f64) -> String {
     let text = format!("{x:.1}");
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)

@@ -1,4 +1,5 @@
-//! Standard output: text that may be cut off by a closed pipe, tables, colours.
+//! Output of text, JSON and files, with the width and the colours of the terminal. A reader may close the
+//! pipe at any time.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -11,7 +12,7 @@ use serde::Serialize;
 pub use crate::charts::format_number;
 pub use crate::phrases::{DisplayClock, counted_noun};
 
-/// Prints text and a final newline. A reader that went away (`| head`) is no error.
+/// Prints text and a final newline. A reader that closed the pipe (`| head`) is not an error.
 pub fn print_text(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
@@ -21,7 +22,7 @@ pub fn print_text(text: &str) -> std::io::Result<()> {
     }
 }
 
-/// Says something beside what is printed, where there is something to say: tables stay what they are.
+/// Prints a note to stderr if there is one, so that tables on stdout keep their form.
 pub fn print_note(text: Option<String>) {
     if let Some(text) = text {
         eprintln!("{text}");
@@ -33,11 +34,10 @@ pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print_text(&serde_json::to_string_pretty(document)?)?)
 }
 
-/// Refuses a file that could not be written because its folder is none: better before long work than after
-/// it.
+/// Checks, before long work begins, that the folder of a file to be written exists.
 ///
 /// # Errors
-/// When there is no such folder.
+/// When the folder does not exist or `path` has no file name.
 pub fn check_folder(path: &Path) -> anyhow::Result<()> {
     let folder = parent_folder(path);
     if path.file_name().is_none() || !folder.is_dir() {
@@ -46,24 +46,34 @@ pub fn check_folder(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a file as a whole: whoever reads it sees the old one or the new one, never a part. What was begun
-/// is removed when it fails.
+/// Replaces a file atomically: readers see the old content or the new one, never a part. A failed attempt
+/// leaves no temporary file.
 ///
 /// # Errors
-/// When the folder cannot be written to, or is full.
+/// When the folder cannot be written to, or the file system is full.
 pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    let failed = || format!("cannot write {}", path.display());
-    let name = path.file_name().with_context(failed)?.to_string_lossy();
-    let part = parent_folder(path).join(format!(".{name}.{}.part", std::process::id()));
-    let write = || {
-        let mut file = File::create_new(&part)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&part, path)
-    };
-    write().inspect_err(|_| _ = std::fs::remove_file(&part)).with_context(failed)
+    replace_file(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Writes a temporary file beside `path` and renames it.
+fn replace_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    let name = path.file_name().context("the path has no file name")?.to_string_lossy();
+    let temporary = parent_folder(path).join(format!(".{name}.{}.part", std::process::id()));
+    let written = write_new_file(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    Ok(written?)
+}
+
+/// Creates a file and waits until its content is on the disk.
+fn write_new_file(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// The folder of a file; `.` for a bare name.
 fn parent_folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -73,10 +83,10 @@ pub fn wants_colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
-/// Columns of a drawing where stdout is no terminal.
+/// The width of a drawing, in columns, where stdout is not a terminal.
 pub const DEFAULT_WIDTH: usize = 80;
 
-/// Columns of the terminal at stdout; `None` where stdout is none.
+/// The width of the terminal at stdout, in columns. `None` where stdout is not a terminal.
 pub fn terminal_width() -> Option<usize> {
     let out = std::io::stdout();
     if !out.is_terminal() {
@@ -96,7 +106,7 @@ mod tests {
         write_file(&path, "old").unwrap();
         write_file(&path, "new").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
-        // A folder cannot be replaced by a file: nothing is left of the attempt.
+        // A file cannot replace a folder. The attempt leaves nothing behind.
         std::fs::create_dir(dir.path().join("folder")).unwrap();
         let error = write_file(&dir.path().join("folder"), "x").unwrap_err();
         assert!(error.to_string().contains("cannot write"), "{error:#}");

@@ -1,4 +1,5 @@
-//! How far the simulations are: a line for each policy that runs, on stderr, if that is a terminal.
+//! Progress of simulations: a line on stderr for each policy that runs. Nothing is drawn where stderr is not
+//! a terminal.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -8,40 +9,40 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::long_duration::LongDuration;
 use infill_model::duration;
 
-/// How often the lines are drawn anew at most, a second: a simulation has millions of events.
+/// At most this many redraws of the lines a second: a simulation has millions of events.
 const REDRAWS_HZ: u8 = 4;
 
-/// Parts that a line is divided into: more than a terminal has columns.
+/// The length of a progress bar in its own units: more than a terminal has columns.
 const PARTS: f64 = 1000.0;
 
-/// Columns for a policy's name: the longest without a number.
+/// The template of a line. 16 columns fit the longest name of a policy that has no number.
 const LINE: &str = "{prefix:16} {wide_bar} {msg}";
 
-/// What there is to get through.
+/// The whole that a simulation works through.
 #[derive(Clone, Copy, Debug)]
 pub enum ProgressMeasure {
-    /// So many seconds of a log.
+    /// A log of this many seconds.
     Time(f64),
-    /// So many jobs.
+    /// This many jobs.
     Jobs(usize),
 }
 
-/// All lines.
+/// The lines of all policies that run.
 pub struct ProgressLines {
     lines: MultiProgress,
     measure: ProgressMeasure,
 }
 
-/// The line of one policy; it goes when dropped.
+/// The line of one policy. Dropping it removes the line.
 pub struct ProgressLine {
     bar: ProgressBar,
     measure: ProgressMeasure,
-    /// When it is drawn again; `None` where nothing is drawn.
+    /// When it is drawn again. `None` where nothing is drawn.
     due: Option<Instant>,
 }
 
 impl ProgressMeasure {
-    /// Where in it a share is: `day 3.2 of 7`.
+    /// Where the share `share` of the whole ends: `day 3.2 of 7`.
     fn position_text(self, share: f64) -> String {
         match self {
             ProgressMeasure::Time(secs) => LongDuration(secs).position_text(share),
@@ -51,13 +52,13 @@ impl ProgressMeasure {
 }
 
 impl ProgressLines {
-    /// No line yet. Draws nothing where stderr is no terminal.
+    /// Starts without lines. Draws nothing where stderr is not a terminal.
     pub fn new(measure: ProgressMeasure) -> Self {
         let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_HZ);
         ProgressLines { lines: MultiProgress::with_draw_target(target), measure }
     }
 
-    /// A line for a policy that begins.
+    /// Adds a line for a policy that starts.
     pub fn add_line(&self, policy: impl Display) -> ProgressLine {
         let style = ProgressStyle::with_template(LINE).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(PARTS as u64).with_style(style.progress_chars("█▌ "));
@@ -68,7 +69,7 @@ impl ProgressLines {
 }
 
 impl ProgressLine {
-    /// So large a share is done. Takes some nanoseconds unless the line is due.
+    /// Sets the share that is done, from 0 to 1. Takes some nanoseconds unless the line is due for a redraw.
     pub fn set_share(&mut self, share: f64) {
         let Some(due) = self.due else { return };
         let now = Instant::now();
@@ -79,7 +80,7 @@ impl ProgressLine {
         self.bar.set_position((share * PARTS) as u64);
         let reached = self.measure.position_text(share);
         self.bar.set_message(match self.bar.eta() {
-            // Nothing is known yet.
+            // The bar has no estimate yet.
             Duration::ZERO => reached,
             left => format!("{reached}, {} left", duration::format_duration(left.as_secs_f64())),
         });

@@ -1,4 +1,4 @@
-//! A small cluster for the tests, as the command line shows it.
+//! A small cluster for tests, with what the command line needs to show it.
 
 use chrono::FixedOffset;
 use infill_api::CurveRow;
@@ -8,7 +8,7 @@ pub use infill_testkit::samples::*;
 use crate::charts::CurveFigure;
 use crate::phrases::DisplayClock;
 
-/// That moment, in UTC.
+/// The samples' present moment, in UTC.
 pub fn when() -> DisplayClock {
     DisplayClock { now: NOW, zone: FixedOffset::east_opt(0).unwrap() }
 }

@@ -1,21 +1,21 @@
-//! Tables with squeue's format strings: `%[[.]width]letter`, with any text between the fields.
+//! Tables with squeue's format strings: `%[[.]width]letter` for each field, and any text between the fields.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A column that a table offers: its letter, its header and how a row shows it.
+/// A column that a table offers, with the letter that selects it in a format string.
 pub struct TableColumn<R> {
     /// The letter after `%`.
     pub letter: char,
-    /// Header.
+    /// The column's header.
     pub header: &'static str,
-    /// What it is, for `--help`.
+    /// Describes the column in `--help`.
     pub help: &'static str,
-    /// The cell of a row.
+    /// Makes a row's cell.
     pub cell: fn(&R) -> String,
 }
 
-/// One piece of a format string.
+/// A piece of a format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FormatPiece {
     Text(String),
@@ -26,16 +26,16 @@ enum FormatPiece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableFormat(Vec<FormatPiece>);
 
-/// Widest field that a format may ask for: a typo must not fill the memory with blanks.
+/// The widest field that a format may ask for. A typo must not fill the memory with blanks.
 const MAX_WIDTH: usize = 1000;
 
-/// Why a format string is none.
+/// Why a format string cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// `%` at the end, or a width without a letter.
     #[error("a field ends without its letter (write %[[.]width]letter)")]
     Unfinished,
-    /// A width beyond reason.
+    /// A width that is not a number or is too large.
     #[error("width {0} is not a number up to {MAX_WIDTH}")]
     Width(String),
     /// A letter that this table does not have.
@@ -75,17 +75,20 @@ fn parse_width(digits: &str) -> Result<usize, FormatError> {
     digits.parse().ok().filter(|w| *w <= MAX_WIDTH).ok_or_else(|| FormatError::Width(digits.to_owned()))
 }
 
-/// How a table is to be printed.
+/// How a table is printed.
 #[derive(Clone, Copy, Debug)]
 pub struct TableLayout {
-    /// Whether there is a header.
+    /// Whether a header comes first.
     pub header: bool,
-    /// Columns of the terminal, for which long lines and fields are cut; `None` cuts nothing.
+    /// The terminal's width in columns, to which long lines and fields are cut. `None` cuts nothing.
     pub terminal: Option<usize>,
 }
 
 impl TableFormat {
-    /// The table of `rows`, a line each.
+    /// The table with a line for each of `rows`.
+    ///
+    /// # Errors
+    /// When the format has a letter that no column has.
     pub fn render_rows<R>(
         &self,
         columns: &[TableColumn<R>],
@@ -111,37 +114,35 @@ impl TableFormat {
         Ok(text)
     }
 
-    /// The columns of the fields, in order.
+    /// The columns that the fields name, in the fields' order.
     fn resolve<'a, R>(&self, columns: &'a [TableColumn<R>]) -> Result<Vec<&'a TableColumn<R>>, FormatError> {
-        let find = |letter| {
-            columns.iter().find(|c| c.letter == letter).ok_or_else(|| FormatError::Unknown {
-                letter,
-                known: columns.iter().map(|c| format!("%{}", c.letter)).collect::<Vec<_>>().join(" "),
-            })
-        };
         self.0
             .iter()
             .filter_map(|piece| match piece {
-                FormatPiece::Field { letter, .. } => Some(find(*letter)),
+                FormatPiece::Field { letter, .. } => Some(find_column(columns, *letter)),
                 FormatPiece::Text(_) => None,
             })
             .collect()
     }
 
-    fn render_line(&self, cells: &[String], fitting: &[usize], cut_fields: bool) -> String {
+    /// A line of the table. `natural_widths` are the widths of the fields that have none in the format.
+    fn render_line(&self, cells: &[String], natural_widths: &[usize], cut_fields: bool) -> String {
         let mut line = String::new();
-        let mut cells = cells.iter().zip(fitting);
+        let mut cells = cells.iter().zip(natural_widths);
         for piece in &self.0 {
             match piece {
                 FormatPiece::Text(text) => line.push_str(text),
                 FormatPiece::Field { width, right, .. } => {
-                    let Some((cell, fitting)) = cells.next() else { continue };
-                    let width = width.unwrap_or(*fitting);
+                    let Some((cell, natural_width)) = cells.next() else { continue };
+                    let width = width.unwrap_or(*natural_width);
                     let cell =
                         if cut_fields { truncate_text(cell.clone(), Some(width)) } else { cell.clone() };
-                    let pad = " ".repeat(width.saturating_sub(char_count(&cell)));
-                    let (before, after) = if *right { (pad, String::new()) } else { (String::new(), pad) };
-                    line.extend([before, cell, after]);
+                    let padding = " ".repeat(width.saturating_sub(char_count(&cell)));
+                    if *right {
+                        line.extend([padding, cell]);
+                    } else {
+                        line.extend([cell, padding]);
+                    }
                 }
             }
         }
@@ -150,11 +151,18 @@ impl TableFormat {
     }
 }
 
+fn find_column<R>(columns: &[TableColumn<R>], letter: char) -> Result<&TableColumn<R>, FormatError> {
+    columns.iter().find(|column| column.letter == letter).ok_or_else(|| {
+        let letters: Vec<String> = columns.iter().map(|column| format!("%{}", column.letter)).collect();
+        FormatError::Unknown { letter, known: letters.join(" ") }
+    })
+}
+
 fn char_count(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Control characters in a job's name must reach neither the terminal nor the rows below.
+/// Replaces control characters: those in a job's name must reach neither the terminal nor the rows below.
 fn one_line(cell: String) -> String {
     if cell.chars().any(char::is_control) { cell.replace(char::is_control, "?") } else { cell }
 }
@@ -169,12 +177,12 @@ fn truncate_text(text: String, width: Option<usize>) -> String {
     }
 }
 
-/// The fields of a table, for `--help`.
+/// The columns of a table and its default format, for `--help`.
 pub struct FieldHelp<'a, R>(pub &'a [TableColumn<R>], pub &'a str);
 
 impl<R> fmt::Display for FieldHelp<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "Fields of --format, each %[[.]width]letter (a dot aligns right):")?;
+        writeln!(f, "Fields of --format, each as %[[.]width]letter (a dot aligns right):")?;
         for column in self.0 {
             writeln!(f, "  %{}  {:<11} {}", column.letter, column.header, column.help)?;
         }

@@ -102,10 +102,10 @@ pub fn sample_status() -> DaemonStatus {
         wings: vec![JobId(103)],
         efficiency: Some(0.873),
         advice: "curve from 3 sizes; 8 nodes will be tried".to_owned(),
-        leaving: "leaves a node 20 s before the main queue wants it: 4 s are allowed for saving, by its last 5 stops".to_owned(),
+        leaving: "leaves a node 20 s before the main queue needs it: 4 s are for saving, based on its last 5 stops".to_owned(),
         ends: Some(EndView { low_secs: 1500.0, median_secs: 2400.0, high_secs: 5000.0, predictable: true }),
-        turn: "2:30:00 of one node's work in all, as jobs like it did; 1:10:00 done; its owner has had 3.0 node-hours lately".to_owned(),
-        changing: "restarts: 7.5 s to grow, 5.0 s to shrink, 11 s to start".to_owned(),
+        turn: "2:30:00 of work on one node in total, as similar jobs took; 1:10:00 of it done; its owner used 3.0 node-hours recently".to_owned(),
+        changing: "its processes restart: 7.5 s to grow, 5.0 s to shrink, 11 s to start".to_owned(),
         why: "2 of 3 gaps: the third closes in 4:00".to_owned(),
         ..sample_job(101, "alice", MalleableState::Running, &["n1", "n2"])
     };

@@ -1,4 +1,4 @@
-//! `sacctmgr -nP show qos` and `show user`.
+//! Checks the output of `sacctmgr -nP show qos` and `show user`.
 
 use super::list_contains;
 use crate::doctor::finding::Finding;
@@ -7,69 +7,72 @@ use infill_model::duration;
 /// The fields that [`parse_qos`] reads, for `format=`.
 pub const QOS_FIELDS: &str = "format=name,flags,preemptmode,gracetime,preempt,priority,usagefactor";
 
-/// A QOS.
+/// A QOS of the site.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QosRecord {
-    /// Name.
+    /// The QOS's name.
     pub name: String,
-    /// Flags, joined by commas.
+    /// The flags, joined by commas.
     pub flags: String,
-    /// `cluster` stands for slurm.conf's PreemptMode.
+    /// The preempt mode; `cluster` stands for slurm.conf's PreemptMode.
     pub preempt_mode: String,
-    /// Seconds.
+    /// The grace time, in seconds.
     pub grace_secs: u64,
-    /// QOSes that it pushes away, joined by commas.
+    /// The QOSes that it may preempt, joined by commas.
     pub preempts: String,
-    /// Priority.
+    /// The priority of its jobs.
     pub priority: u64,
-    /// What an hour of its jobs counts in fair share.
+    /// The factor with which its jobs' time counts in fair share.
     pub usage_factor: f64,
 }
 
-/// Reads the lines of `sacctmgr -nP show qos` with [`QOS_FIELDS`]; other lines are passed over.
+/// Parses the output of `sacctmgr -nP show qos` with [`QOS_FIELDS`]. Skips lines with other fields.
 pub fn parse_qos(text: &str) -> Vec<QosRecord> {
-    let qos = |line: &str| match line.split('|').collect::<Vec<_>>()[..] {
-        [name, flags, mode, grace, preempts, priority, usage] => Some(QosRecord {
-            name: name.to_owned(),
-            flags: flags.to_owned(),
-            preempt_mode: mode.to_owned(),
-            grace_secs: grace_seconds(grace),
-            preempts: preempts.to_owned(),
-            priority: priority.parse().unwrap_or(0),
-            usage_factor: usage.parse().unwrap_or(1.0),
-        }),
-        _ => None,
-    };
-    text.lines().filter_map(qos).collect()
+    text.lines().filter_map(parse_qos_line).collect()
 }
 
-/// Seconds of `[D-]HH:MM:SS` or of a plain number.
+fn parse_qos_line(line: &str) -> Option<QosRecord> {
+    let [name, flags, mode, grace, preempts, priority, usage] = line.split('|').collect::<Vec<_>>()[..]
+    else {
+        return None;
+    };
+    Some(QosRecord {
+        name: name.to_owned(),
+        flags: flags.to_owned(),
+        preempt_mode: mode.to_owned(),
+        grace_secs: grace_seconds(grace),
+        preempts: preempts.to_owned(),
+        priority: priority.parse().unwrap_or(0),
+        usage_factor: usage.parse().unwrap_or(1.0),
+    })
+}
+
+/// The seconds in `[D-]HH:MM:SS` or in a plain number; 0 for other texts.
 fn grace_seconds(text: &str) -> u64 {
     duration::parse(text).or_else(|| text.parse().ok()).unwrap_or(0)
 }
 
-/// A grace time above this makes a main job wait too long when a job does not heed its signal, seconds.
+/// A longer grace time, in seconds, makes a main job wait too long if a job ignores its signal.
 const LONG_GRACE_SECS: u64 = 120;
 
-/// Who says which jobs push which away.
+/// What decides which jobs may preempt which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreemptionSource {
-    /// QOSes; with what `cluster` as preempt mode means: whether slurm.conf says REQUEUE.
+    /// The QOSes decide.
     ByQos {
-        /// slurm.conf's PreemptMode has REQUEUE.
+        /// Whether the preempt mode `cluster` means REQUEUE, by slurm.conf's PreemptMode.
         cluster_requeues: bool,
     },
-    /// Partitions: see [`super::partition::check_preemption`].
+    /// The partitions decide: see [`super::partition::check_preemption`].
     ByPartition,
 }
 
-/// Judges infill's QOS among all.
+/// Checks infill's QOS, one of `all`.
 pub fn check_qos(all: &[QosRecord], name: &str, preemption: PreemptionSource) -> Vec<Finding> {
     let Some(ours) = all.iter().find(|q| q.name.eq_ignore_ascii_case(name)) else {
-        let mend = "run slurm/accounting.sh --main-qos … --account …";
-        return vec![Finding::error("qos", format!("there is no QOS {name}"), mend)];
+        let fix = "run slurm/accounting.sh --main-qos … --account …";
+        return vec![Finding::error("qos", format!("there is no QOS {name}"), fix)];
     };
-    let set = |what: &str| format!("sacctmgr modify qos {name} set {what}");
     let mut findings = Vec::new();
     if let PreemptionSource::ByQos { cluster_requeues } = preemption {
         findings.extend(check_preemptable(all, ours, cluster_requeues));
@@ -78,83 +81,91 @@ pub fn check_qos(all: &[QosRecord], name: &str, preemption: PreemptionSource) ->
         let what = format!(
             "QOS {name} lacks NoReserve: backfill plans nodes for malleable jobs, and main jobs wait"
         );
-        findings.push(Finding::error("qos", what, set("flags+=NoReserve")));
+        findings.push(Finding::error("qos", what, modify_command(name, "flags+=NoReserve")));
     }
     if ours.priority > 0 {
-        let what = format!("QOS {name} has priority {}: malleable jobs should gain nothing", ours.priority);
-        findings.push(Finding::warn("qos", what, set("priority=0")));
+        let what = format!(
+            "QOS {name} has priority {}: malleable jobs should have no priority over main jobs",
+            ours.priority
+        );
+        findings.push(Finding::warn("qos", what, modify_command(name, "priority=0")));
     }
     if ours.usage_factor > 0.0 {
         let what = format!(
-            "UsageFactor of QOS {name} is {}: harvested time counts in fair share and GrpTRESMins of its users, and their \
-             main jobs wait longer",
+            "UsageFactor of QOS {name} is {}: malleable jobs count in the fair share and GrpTRESMins of their users, whose \
+             main jobs then wait longer",
             ours.usage_factor
         );
-        findings.push(Finding::warn(
-            "qos",
-            what,
-            set("usagefactor=0 (or keep it, if harvested time shall count)"),
-        ));
+        let setting = "usagefactor=0 (or keep it if malleable jobs are meant to count)";
+        findings.push(Finding::warn("qos", what, modify_command(name, setting)));
     }
     findings
 }
 
-/// Whether main jobs push these jobs away, and these come back.
+fn modify_command(qos: &str, setting: &str) -> String {
+    format!("sacctmgr modify qos {qos} set {setting}")
+}
+
+/// Checks whether main jobs may preempt the jobs of this QOS, and whether these are then queued again.
 fn check_preemptable(all: &[QosRecord], ours: &QosRecord, cluster_requeues: bool) -> Vec<Finding> {
     let name = &ours.name;
-    let set = |what: &str| format!("sacctmgr modify qos {name} set {what}");
-    let mut findings = vec![preempted_by(all, ours)];
+    let mut findings = vec![check_preemptors(all, ours)];
     let requeues = list_contains(&ours.preempt_mode, "requeue")
         || (list_contains(&ours.preempt_mode, "cluster") || ours.preempt_mode.is_empty()) && cluster_requeues;
     if !requeues {
-        let what =
-            format!("PreemptMode of QOS {name} is {}: a job that is pushed away dies", ours.preempt_mode);
-        findings.push(Finding::error("qos", what, set("preemptmode=requeue")));
+        let what = format!(
+            "PreemptMode of QOS {name} is {}: a preempted job is not queued again",
+            ours.preempt_mode
+        );
+        findings.push(Finding::error("qos", what, modify_command(name, "preemptmode=requeue")));
     }
     if ours.grace_secs == 0 {
-        let what = format!("QOS {name} has no GraceTime: a job that is pushed away has no time to save");
-        findings.push(Finding::warn("qos", what, set("gracetime=30")));
+        let what = format!("QOS {name} has no GraceTime: a preempted job has no time to save");
+        findings.push(Finding::warn("qos", what, modify_command(name, "gracetime=30")));
     }
     if ours.grace_secs > LONG_GRACE_SECS {
-        let what = format!("GraceTime of QOS {name} is {} s: main jobs may wait so long", ours.grace_secs);
-        findings.push(Finding::warn("qos", what, set("gracetime=30")));
+        let what = format!("GraceTime of QOS {name} is {} s: main jobs may wait that long", ours.grace_secs);
+        findings.push(Finding::warn("qos", what, modify_command(name, "gracetime=30")));
     }
     findings
 }
 
-fn preempted_by(all: &[QosRecord], ours: &QosRecord) -> Finding {
-    let others = || all.iter().filter(|q| q.name != ours.name);
+/// Checks which QOSes may preempt infill's.
+fn check_preemptors(all: &[QosRecord], ours: &QosRecord) -> Finding {
+    let others = all.iter().filter(|qos| qos.name != ours.name);
     let (may, may_not): (Vec<&QosRecord>, Vec<&QosRecord>) =
-        others().partition(|q| list_contains(&q.preempts, &ours.name));
-    let names = |list: &[&QosRecord]| list.iter().map(|q| q.name.as_str()).collect::<Vec<_>>().join(", ");
-    let mend = |list: &[&QosRecord]| {
-        let first = list.first().map_or("normal", |q| q.name.as_str());
-        format!("sacctmgr modify qos {first} set preempt+={} (for every QOS of main jobs)", ours.name)
-    };
+        others.partition(|qos| list_contains(&qos.preempts, &ours.name));
+    let example = may_not.first().map_or("normal", |qos| qos.name.as_str());
+    let setting = format!("preempt+={} (for every QOS of main jobs)", ours.name);
+    let fix = modify_command(example, &setting);
     match (may.is_empty(), may_not.is_empty()) {
         (true, _) => Finding::error(
             "qos",
             format!("no QOS may preempt {}: main jobs wait for malleable ones", ours.name),
-            mend(&may_not),
+            fix,
         ),
         (false, true) => Finding::ok("qos", format!("all other QOSes may preempt {}", ours.name)),
         (false, false) => Finding::warn(
             "qos",
             format!(
-                "{} may preempt {}; {} may not, and its jobs wait",
-                names(&may),
+                "{} may preempt {}; {} may not, so its jobs wait",
+                joined_names(&may),
                 ours.name,
-                names(&may_not)
+                joined_names(&may_not)
             ),
-            mend(&may_not),
+            fix,
         ),
     }
 }
 
-/// Judges the answer to `sacctmgr -nP show user USER format=user,adminlevel`.
+fn joined_names(list: &[&QosRecord]) -> String {
+    list.iter().map(|qos| qos.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Checks the answer to `sacctmgr -nP show user USER format=user,adminlevel`.
 pub fn check_admin_rights(text: &str, user: &str) -> Finding {
     let level = text.lines().find_map(|line| line.split_once('|').filter(|(name, _)| *name == user));
-    let mend = format!(
+    let fix = format!(
         "run `infill doctor` as the daemon's user; if that is {user}: \
          sacctmgr add user {user} account=infill adminlevel=operator (slurm/accounting.sh does it)"
     );
@@ -167,13 +178,13 @@ pub fn check_admin_rights(text: &str, user: &str) -> Finding {
         ),
         _ if user == "root" => Finding::warn(
             "rights",
-            "root may do anything, so nothing is known of the daemon's own user",
+            "root may do anything, so the rights of the daemon's own user are not known",
             "run `infill doctor` as that user",
         ),
         Some(_) | None => {
             let what =
-                format!("{user} is not an Operator: it may not pin, release or cancel the jobs of others");
-            Finding::error("rights", what, mend)
+                format!("{user} is not an Operator: it may not pin, release or cancel other users' jobs");
+            Finding::error("rights", what, fix)
         }
     }
 }
@@ -185,7 +196,7 @@ mod tests {
 
     const BY_QOS: PreemptionSource = PreemptionSource::ByQos { cluster_requeues: true };
 
-    /// From Slurm 24.11.5, as is the form of the other lines here.
+    /// Output of Slurm 24.11.5. The other lines in these tests have its form.
     const QOS: &str = "normal||cluster|00:00:00||0|1.000000\nmain||cluster|00:00:00|infill|100|1.000000\n\
                        infill|NoReserve|requeue|00:00:30||0|0.000000\n";
 
@@ -200,7 +211,7 @@ mod tests {
     #[test]
     fn the_site_of_accounting_sh() {
         insta::assert_snapshot!(render_findings(&check_qos(&parse_qos(QOS), "infill", BY_QOS), false), @r"
-        warn   qos       main may preempt infill; normal may not, and its jobs wait
+        warn   qos       main may preempt infill; normal may not, so its jobs wait
                          → sacctmgr modify qos normal set preempt+=infill (for every QOS of main jobs)
 
         errors: 0, warnings: 1
@@ -213,16 +224,16 @@ mod tests {
         insta::assert_snapshot!(render_findings(&check_qos(&parse_qos(bad), "infill", BY_QOS), false), @r"
         error  qos       no QOS may preempt infill: main jobs wait for malleable ones
                          → sacctmgr modify qos normal set preempt+=infill (for every QOS of main jobs)
-        error  qos       PreemptMode of QOS infill is cancel: a job that is pushed away dies
+        error  qos       PreemptMode of QOS infill is cancel: a preempted job is not queued again
                          → sacctmgr modify qos infill set preemptmode=requeue
-        warn   qos       GraceTime of QOS infill is 600 s: main jobs may wait so long
+        warn   qos       GraceTime of QOS infill is 600 s: main jobs may wait that long
                          → sacctmgr modify qos infill set gracetime=30
         error  qos       QOS infill lacks NoReserve: backfill plans nodes for malleable jobs, and main jobs wait
                          → sacctmgr modify qos infill set flags+=NoReserve
-        warn   qos       QOS infill has priority 500: malleable jobs should gain nothing
+        warn   qos       QOS infill has priority 500: malleable jobs should have no priority over main jobs
                          → sacctmgr modify qos infill set priority=0
-        warn   qos       UsageFactor of QOS infill is 1: harvested time counts in fair share and GrpTRESMins of its users, and their main jobs wait longer
-                         → sacctmgr modify qos infill set usagefactor=0 (or keep it, if harvested time shall count)
+        warn   qos       UsageFactor of QOS infill is 1: malleable jobs count in the fair share and GrpTRESMins of their users, whose main jobs then wait longer
+                         → sacctmgr modify qos infill set usagefactor=0 (or keep it if malleable jobs are meant to count)
 
         errors: 3, warnings: 3
         ");

@@ -1,4 +1,4 @@
-//! What Slurm's own commands say about the site, and whether infill can live with it. Pure.
+//! Checks whether infill can work with the site, from the output of Slurm's commands. The functions are pure.
 
 pub mod accounting;
 pub mod limits;
@@ -7,12 +7,12 @@ pub mod plugin;
 pub mod programs;
 pub mod slurm_conf;
 
-/// Slurm's words for "nothing set".
+/// Whether a value is one of Slurm's words for a setting that is not set.
 pub fn is_unset(value: &str) -> bool {
     matches!(value, "" | "(null)" | "N/A" | "None" | "NONE")
 }
 
-/// What says how much memory a job gets that does not ask for any, on a partition or in slurm.conf.
+/// The settings, of a partition or in slurm.conf, for the memory of a job that does not ask for any.
 pub const DEFAULT_MEMORY: [&str; 2] = ["DefMemPerCPU", "DefMemPerNode"];
 
 /// Whether a comma-separated list contains this word, in any case.

@@ -1,22 +1,22 @@
-//! Whether slurmctld runs infill's job_submit plug-in.
+//! Checks whether slurmctld runs infill's job_submit plug-in.
 //!
-//! JobSubmitPlugins=lua alone does not tell: the site's own job_submit.lua may lie there. So a submission is
-//! tried that only infill's plug-in refuses; with `--test-only` it leaves no job behind.
+//! JobSubmitPlugins=lua does not prove it, since the site may use its own job_submit.lua. So the check tries
+//! a submission that only infill's plug-in refuses. With `--test-only` it leaves no job behind.
 
 use crate::doctor::finding::Finding;
 use infill_model::LendingMode;
 
-/// How the plug-in refuses sizes of what it does not lend.
+/// The start of the plug-in's refusal of sizes that count something that it does not lend.
 const OTHER_LENDING_PREFIX: &str = "infill: cannot read";
 
-/// How the plug-in's refusals begin.
+/// The start of the plug-in's refusal of a wrong size.
 const REFUSAL_PREFIX: &str = "infill: bad number of nodes";
 
 const PLUGIN_FIX: &str = "set JobSubmitPlugins=lua with infill's job_submit.lua beside slurm.conf, or call it from \
                     your own (slurm/README.md); until then users write sbatch -H -N1 --comment=infill:nodes=1-8";
 
-/// The arguments of the sbatch that tells, with a size that no job has. `lends_cpus`: parts of nodes without
-/// GPUs, too.
+/// The arguments of the trial `sbatch`, with a size that no job has. `lends_cpus`: parts of nodes without
+/// GPUs are lent too.
 pub fn trial_arguments(partition: &str, lend: LendingMode, lends_cpus: bool) -> [&str; 7] {
     let bad_size = match lend {
         LendingMode::Nodes => "--comment=infill:nodes=0",
@@ -26,17 +26,17 @@ pub fn trial_arguments(partition: &str, lend: LendingMode, lends_cpus: bool) -> 
     ["--test-only", "--partition", partition, "-N1", bad_size, "--wrap", "true"]
 }
 
-/// Judges what that sbatch said; `plugins`: the setting JobSubmitPlugins.
+/// Checks the answer to that `sbatch`. `plugins` is the setting JobSubmitPlugins.
 pub fn check_plugin(answer: &Result<String, String>, plugins: &str) -> Finding {
     match answer {
-        Err(said) if said.contains(REFUSAL_PREFIX) => {
+        Err(message) if message.contains(REFUSAL_PREFIX) => {
             Finding::ok("plugin", "slurmctld runs infill's job_submit plug-in")
         }
-        Err(said) if said.contains(OTHER_LENDING_PREFIX) => Finding::error(
+        Err(message) if message.contains(OTHER_LENDING_PREFIX) => Finding::error(
             "plugin",
-            "infill's job_submit plug-in lends something else than gaps.lend and nodes.cpus say",
-            "set LEND and CPUS in job_submit.lua to what gaps.lend and nodes.cpus are in infill.toml, and `scontrol \
-             reconfigure`",
+            "LEND and CPUS of infill's job_submit plug-in differ from gaps.lend and nodes.cpus",
+            "set LEND and CPUS in job_submit.lua to the values of gaps.lend and nodes.cpus in infill.toml, and run \
+             `scontrol reconfigure`",
         ),
         Ok(_) => Finding::warn(
             "plugin",
@@ -46,10 +46,10 @@ pub fn check_plugin(answer: &Result<String, String>, plugins: &str) -> Finding {
             ),
             PLUGIN_FIX,
         ),
-        // It was refused before, or for another reason.
-        Err(said) => Finding::warn(
+        // Something else refused the submission.
+        Err(message) => Finding::warn(
             "plugin",
-            format!("it does not show whether slurmctld runs infill's job_submit plug-in: {said}"),
+            format!("not checked whether slurmctld runs infill's job_submit plug-in: {message}"),
             PLUGIN_FIX,
         ),
     }
@@ -61,14 +61,16 @@ mod tests {
 
     #[test]
     fn only_its_own_refusal_proves_that_the_plugin_runs() {
-        let told = |answer: Result<&str, &str>| {
+        let finding = |answer: Result<&str, &str>| {
             check_plugin(&answer.map(str::to_owned).map_err(str::to_owned), "lua").what
         };
         let refused = "sbatch --test-only: infill: bad number of nodes '0': sizes are 1 to 10000";
-        assert_eq!(told(Err(refused)), "slurmctld runs infill's job_submit plug-in");
+        assert_eq!(finding(Err(refused)), "slurmctld runs infill's job_submit plug-in");
         let other = "sbatch: error: infill: cannot read 'gpus=0' in the comment; expected infill:nodes=SIZES";
-        assert!(told(Err(other)).ends_with("lends something else than gaps.lend and nodes.cpus say"));
-        assert!(told(Ok("Job 7 to start at 2026-01-01")).starts_with("slurmctld does not run infill's"));
-        assert!(told(Err("sbatch: error: invalid partition")).ends_with("sbatch: error: invalid partition"));
+        assert!(finding(Err(other)).ends_with("differ from gaps.lend and nodes.cpus"));
+        assert!(finding(Ok("Job 7 to start at 2026-01-01")).starts_with("slurmctld does not run infill's"));
+        assert!(
+            finding(Err("sbatch: error: invalid partition")).ends_with("sbatch: error: invalid partition")
+        );
     }
 }

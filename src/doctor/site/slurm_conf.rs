@@ -1,4 +1,4 @@
-//! `scontrol show config`.
+//! Checks the output of `scontrol show config`.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use super::{DEFAULT_MEMORY, is_unset, list_contains};
 use crate::doctor::finding::Finding;
 use infill_model::duration;
 
-/// Slurm takes a list of programs where one is named; more than this are not told of.
+/// The most programs of a list that are read.
 const MOST_PROGRAMS: usize = 8;
 
-/// The settings in effect. Lines that are no setting are passed over.
+/// The settings in effect.
 pub struct SlurmConf(BTreeMap<String, String>);
 
 impl SlurmConf {
-    /// Reads `Key = value` lines; those after the first blank part (`Cgroup Support Configuration:`) do not
-    /// override.
+    /// Parses `Key = value` lines and skips others. The first value of a key counts, so that later parts such
+    /// as `Cgroup Support Configuration:` override nothing.
     pub fn parse(text: &str) -> SlurmConf {
         let mut settings = BTreeMap::new();
         for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {
@@ -27,12 +27,13 @@ impl SlurmConf {
         self.0.get(key).map(String::as_str).filter(|v| !is_unset(v)).unwrap_or("")
     }
 
-    /// A number, with or without a unit behind it.
+    /// A setting as a number. A unit behind it is ignored.
     pub fn number_of(&self, key: &str) -> Option<u64> {
         self.get(key).split_whitespace().next()?.parse().ok()
     }
 
-    /// Which of these programs are set, as `Key=path`; later releases number them. `None` if there are none.
+    /// The programs that these keys set, as `Key=path`. Later releases of Slurm number the keys. `None` if
+    /// there are none.
     pub fn programs_of(&self, keys: &[&str]) -> Option<String> {
         let set = keys.iter().flat_map(|key| {
             let plain = Some(self.get(key)).filter(|v| !v.is_empty());
@@ -43,29 +44,29 @@ impl SlurmConf {
         Some(set.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
     }
 
-    /// Whether partitions, and not QOSes, say who pushes whom away.
+    /// Whether partitions, and not QOSes, decide which jobs may preempt which.
     pub fn preempts_by_partition(&self) -> bool {
         self.get("PreemptType") == "preempt/partition_prio"
     }
 
-    /// Whether jobs are preempted by requeueing where their QOS does not say otherwise.
+    /// Whether preempted jobs are queued again unless their QOS says otherwise.
     pub fn requeues_preempted(&self) -> bool {
         list_contains(self.get("PreemptMode"), "REQUEUE")
     }
 
-    /// Whether Slurm gives a job that does not say how much memory it needs all of a node's.
+    /// Whether Slurm gives a job that does not ask for memory all the memory of a node.
     pub fn gives_all_memory(&self) -> bool {
-        let counts = self.get("SelectTypeParameters").to_uppercase().contains("MEMORY");
+        let counts_memory = self.get("SelectTypeParameters").to_uppercase().contains("MEMORY");
         let has_default = DEFAULT_MEMORY.iter().any(|key| self.number_of(key) > Some(0));
-        counts && !has_default
+        counts_memory && !has_default
     }
 
-    /// What JobSubmitPlugins is, as Slurm shows it.
+    /// The value of JobSubmitPlugins, for a message.
     pub fn submit_plugins(&self) -> &str {
         value_or_unset(self.get("JobSubmitPlugins"))
     }
 
-    /// Everything that matters to infill.
+    /// Checks all settings that matter to infill, except those that need its configuration.
     pub fn check_settings(&self) -> Vec<Finding> {
         let mut findings = vec![self.check_preempt_type(), self.check_preempt_mode(), self.check_backfill()];
         findings.extend(self.check_exempt_time());
@@ -77,24 +78,20 @@ impl SlurmConf {
         findings
     }
 
-    /// Judges how many Slurm jobs infill may have: past MaxJobCount every submission on the site fails.
+    /// Checks the number of wings that infill may have. Above MaxJobCount every submission on the site fails.
     pub fn check_job_count(&self, max_wings: u32) -> Option<Finding> {
         let most = self.number_of("MaxJobCount")?;
+        let tenth = most / 10;
         let what = format!("slurm.max_wings is {max_wings}, and MaxJobCount {most}");
-        (u64::from(max_wings) > most / 2)
-            .then(|| {
-                let why = format!("{what}: when slurmctld has that many jobs it takes no more, of anybody");
-                Finding::error("jobs", why, format!("set slurm.max_wings to {} or less", most / 10))
-            })
-            .or_else(|| {
-                (u64::from(max_wings) > most / 10).then(|| {
-                    Finding::warn(
-                        "jobs",
-                        what,
-                        format!("a tenth of it is enough: slurm.max_wings = {}", most / 10),
-                    )
-                })
-            })
+        if u64::from(max_wings) > most / 2 {
+            let why = format!("{what}: a slurmctld with MaxJobCount jobs accepts no more jobs from any user");
+            return Some(Finding::error("jobs", why, format!("set slurm.max_wings to {tenth} or less")));
+        }
+        if u64::from(max_wings) > tenth {
+            let fix = format!("a tenth of MaxJobCount is enough: slurm.max_wings = {tenth}");
+            return Some(Finding::warn("jobs", what, fix));
+        }
+        None
     }
 
     fn check_preempt_type(&self) -> Finding {
@@ -102,7 +99,7 @@ impl SlurmConf {
             "preempt/qos" => Finding::ok("preempt", "PreemptType is preempt/qos"),
             "preempt/partition_prio" => Finding::ok(
                 "preempt",
-                "PreemptType is preempt/partition_prio: a higher PriorityTier pushes away, and the QOS says nothing",
+                "PreemptType is preempt/partition_prio: a higher PriorityTier preempts, and QOSes do not count",
             ),
             other => Finding::error(
                 "preempt",
@@ -114,15 +111,16 @@ impl SlurmConf {
 
     fn check_preempt_mode(&self) -> Finding {
         let mode = self.get("PreemptMode");
-        let mend = "set PreemptMode=REQUEUE in slurm.conf";
+        let fix = "set PreemptMode=REQUEUE in slurm.conf";
         if list_contains(mode, "SUSPEND") {
             let what =
                 format!("PreemptMode is {mode}: a suspended job keeps its GPUs, so main jobs gain nothing");
-            return Finding::error("preempt", what, mend);
+            return Finding::error("preempt", what, fix);
         }
-        match self.requeues_preempted() {
-            true => Finding::ok("preempt", format!("PreemptMode is {mode}")),
-            false => Finding::error("preempt", format!("PreemptMode is {}", value_or_unset(mode)), mend),
+        if self.requeues_preempted() {
+            Finding::ok("preempt", format!("PreemptMode is {mode}"))
+        } else {
+            Finding::error("preempt", format!("PreemptMode is {}", value_or_unset(mode)), fix)
         }
     }
 
@@ -132,18 +130,19 @@ impl SlurmConf {
             return Some(Finding::warn(
                 "preempt",
                 format!(
-                    "PreemptExemptTime is {secs} s: a main job waits so long for a malleable job that is new"
+                    "PreemptExemptTime is {secs} s: a main job waits that long for a malleable job that has just started"
                 ),
                 "set PreemptExemptTime=0, or for the infill QOS alone: sacctmgr modify qos infill set preemptexempttime=0",
             ));
         }
-        (!list_contains(self.get("PreemptParameters"), "youngest_first")).then(|| {
-            Finding::warn(
-                "preempt",
-                "PreemptParameters lacks youngest_first: Slurm pushes leads away before their wings",
-                "set PreemptParameters=youngest_first in slurm.conf: a lost wing costs a resize, a lost lead a new start",
-            )
-        })
+        if list_contains(self.get("PreemptParameters"), "youngest_first") {
+            return None;
+        }
+        Some(Finding::warn(
+            "preempt",
+            "PreemptParameters lacks youngest_first: Slurm preempts leads before their wings",
+            "set PreemptParameters=youngest_first in slurm.conf: a lost wing costs a rescale, but a lost lead a new start",
+        ))
     }
 
     fn check_backfill(&self) -> Finding {
@@ -152,7 +151,7 @@ impl SlurmConf {
             other => Finding::error(
                 "backfill",
                 format!(
-                    "SchedulerType is {}: nothing tells when the main queue wants a node back",
+                    "SchedulerType is {}: it does not plan when main jobs will start",
                     value_or_unset(other)
                 ),
                 "set SchedulerType=sched/backfill in slurm.conf",
@@ -161,49 +160,52 @@ impl SlurmConf {
     }
 
     fn check_requeue_exit(&self) -> Option<Finding> {
-        let keys = ["RequeueExit", "RequeueExitHold"].map(|key| (key, self.get(key)));
-        let set: Vec<String> =
-            keys.iter().filter(|(_, v)| !v.is_empty()).map(|(key, v)| format!("{key}={v}")).collect();
-        (!set.is_empty()).then(|| {
-            Finding::warn(
-                "requeue",
-                format!("{}: a training command that exits with such a code is queued again", set.join(", ")),
-                "tell the users of malleable jobs, or let their wrappers exit with other codes",
-            )
-        })
+        let values = ["RequeueExit", "RequeueExitHold"].map(|key| (key, self.get(key)));
+        let set: Vec<String> = values
+            .iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        if set.is_empty() {
+            return None;
+        }
+        Some(Finding::warn(
+            "requeue",
+            format!("{}: a training command that exits with such a code is queued again", set.join(", ")),
+            "tell the users of malleable jobs, or let their wrappers exit with other codes",
+        ))
     }
 
-    /// How often Slurm lets a job come back. What infill itself requeues, held, none of the limits counts.
+    /// Checks how often Slurm queues a job again. Jobs that infill itself requeues are held, and none of
+    /// these limits counts them.
     fn check_requeue_limits(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         if let Some(most) = self.number_of("MaxBatchRequeue") {
             let what = format!(
-                "MaxBatchRequeue is {most}: Slurm holds a lead that could not be started more often in a row; infill \
-                 tries it again, on another node where it can"
+                "MaxBatchRequeue is {most}: Slurm holds a lead whose start failed more often in a row; infill \
+                 then retries it, on another node if possible"
             );
-            findings.push(match most {
-                0 => {
-                    Finding::warn("requeue", what, "set MaxBatchRequeue=5 in slurm.conf, Slurm's own default")
-                }
-                _ => Finding::ok("requeue", what),
+            findings.push(if most == 0 {
+                Finding::warn("requeue", what, "set MaxBatchRequeue=5 in slurm.conf, Slurm's own default")
+            } else {
+                Finding::ok("requeue", what)
             });
         }
-        // New in 26.11; 0 is no limit.
-        let bound = |key| self.number_of(key).filter(|most| *most > 0);
-        if let Some(most) = bound("MaxPreemptRequeue") {
+        // These are new in 26.11. 0 means that there is no limit.
+        if let Some(most) = self.number_of("MaxPreemptRequeue").filter(|most| *most > 0) {
             findings.push(Finding::warn(
                 "requeue",
                 format!(
-                    "MaxPreemptRequeue is {most}: Slurm holds a lead that main jobs have pushed away more often since \
-                     it was last released, and while infill is away nobody releases it"
+                    "MaxPreemptRequeue is {most}: Slurm holds a lead that was preempted more often since its last release; \
+                     only infill releases it, so it stays held while infill is down"
                 ),
-                "set MaxPreemptRequeue=0 in slurm.conf: malleable jobs are pushed away all day",
+                "set MaxPreemptRequeue=0 in slurm.conf: preemption of malleable jobs is normal",
             ));
         }
-        if let Some(most) = bound("MaxNodeFailRequeue") {
+        if let Some(most) = self.number_of("MaxNodeFailRequeue").filter(|most| *most > 0) {
             let what = format!(
-                "MaxNodeFailRequeue is {most}: Slurm holds a lead that has lost its node more often since it was last \
-                 released; infill starts it again"
+                "MaxNodeFailRequeue is {most}: Slurm holds a lead that lost its node more often since its last release; \
+                 infill then starts it again"
             );
             findings.push(Finding::ok("requeue", what));
         }
@@ -212,39 +214,40 @@ impl SlurmConf {
 
     fn check_enforcement(&self) -> Option<Finding> {
         let enforced = self.get("AccountingStorageEnforce");
-        let all = list_contains(enforced, "all")
-            || list_contains(enforced, "qos")
-            || list_contains(enforced, "safe");
-        (!all).then(|| {
-            Finding::warn(
-                "qos",
-                format!("AccountingStorageEnforce is {}: anybody may use any QOS", value_or_unset(enforced)),
-                "set AccountingStorageEnforce=associations,limits,qos in slurm.conf",
-            )
-        })
+        if ["all", "qos", "safe"].iter().any(|word| list_contains(enforced, word)) {
+            return None;
+        }
+        Some(Finding::warn(
+            "qos",
+            format!("AccountingStorageEnforce is {}: all users may use any QOS", value_or_unset(enforced)),
+            "set AccountingStorageEnforce=associations,limits,qos in slurm.conf",
+        ))
     }
 
     fn check_rate_limit(&self) -> Option<Finding> {
-        list_contains(self.get("SlurmctldParameters"), "rl_enable").then(|| {
-            Finding::warn(
-                "rest",
-                "SlurmctldParameters has rl_enable: slurmctld refuses more than a few requests a second from infill",
-                "keep daemon.poll_interval_secs at 5 or more, or raise rl_bucket_size and rl_refill_rate",
-            )
-        })
+        if !list_contains(self.get("SlurmctldParameters"), "rl_enable") {
+            return None;
+        }
+        Some(Finding::warn(
+            "rest",
+            "SlurmctldParameters has rl_enable: slurmctld accepts only a few requests a second from infill",
+            "keep daemon.poll_interval_secs at 5 or more, or raise rl_bucket_size and rl_refill_rate",
+        ))
     }
 
     fn check_authentication(&self) -> Option<Finding> {
-        (self.get("AuthType") != "auth/munge").then(|| {
-            Finding::warn(
-                "munge",
-                format!(
-                    "AuthType is {}: agents prove who they are by MUNGE or by scontrol token",
-                    value_or_unset(self.get("AuthType"))
-                ),
-                "run munged on all nodes, or set AuthAltTypes=auth/jwt and let users run scontrol token",
-            )
-        })
+        let auth_type = self.get("AuthType");
+        if auth_type == "auth/munge" {
+            return None;
+        }
+        Some(Finding::warn(
+            "munge",
+            format!(
+                "AuthType is {}: agents need MUNGE or scontrol token to prove who they are",
+                value_or_unset(auth_type)
+            ),
+            "run munged on all nodes, or set AuthAltTypes=auth/jwt and let users run scontrol token",
+        ))
     }
 }
 
@@ -257,7 +260,7 @@ mod tests {
     use super::*;
     use crate::doctor::finding::render_findings;
 
-    /// From Slurm 24.11.5.
+    /// Output of Slurm 24.11.5.
     const SOUND: &str = "\
 Configuration data as of 2026-11-20T22:10:16
 AccountingStorageEnforce = associations,limits,qos
@@ -311,9 +314,9 @@ Slurmctld(primary) at minicluster is UP
                          → set PreemptType=preempt/qos and PreemptMode=REQUEUE in slurm.conf, and restart slurmctld
         error  preempt   PreemptMode is OFF
                          → set PreemptMode=REQUEUE in slurm.conf
-        error  backfill  SchedulerType is sched/builtin: nothing tells when the main queue wants a node back
+        error  backfill  SchedulerType is sched/builtin: it does not plan when main jobs will start
                          → set SchedulerType=sched/backfill in slurm.conf
-        warn   qos       AccountingStorageEnforce is none: anybody may use any QOS
+        warn   qos       AccountingStorageEnforce is none: all users may use any QOS
                          → set AccountingStorageEnforce=associations,limits,qos in slurm.conf
 
         errors: 3, warnings: 1
@@ -334,13 +337,13 @@ Slurmctld(primary) at minicluster is UP
         error  preempt   PreemptMode is GANG,SUSPEND: a suspended job keeps its GPUs, so main jobs gain nothing
                          → set PreemptMode=REQUEUE in slurm.conf
         ok     backfill  SchedulerType is sched/backfill
-        warn   preempt   PreemptExemptTime is 87000 s: a main job waits so long for a malleable job that is new
+        warn   preempt   PreemptExemptTime is 87000 s: a main job waits that long for a malleable job that has just started
                          → set PreemptExemptTime=0, or for the infill QOS alone: sacctmgr modify qos infill set preemptexempttime=0
         warn   requeue   RequeueExit=75-80: a training command that exits with such a code is queued again
                          → tell the users of malleable jobs, or let their wrappers exit with other codes
-        warn   rest      SlurmctldParameters has rl_enable: slurmctld refuses more than a few requests a second from infill
+        warn   rest      SlurmctldParameters has rl_enable: slurmctld accepts only a few requests a second from infill
                          → keep daemon.poll_interval_secs at 5 or more, or raise rl_bucket_size and rl_refill_rate
-        warn   munge     AuthType is auth/slurm: agents prove who they are by MUNGE or by scontrol token
+        warn   munge     AuthType is auth/slurm: agents need MUNGE or scontrol token to prove who they are
                          → run munged on all nodes, or set AuthAltTypes=auth/jwt and let users run scontrol token
 
         errors: 1, warnings: 4
@@ -350,7 +353,7 @@ Slurmctld(primary) at minicluster is UP
 
     #[test]
     fn limits_of_requeues() {
-        // Slurm 26.05 knows the first one, 26.11 all three.
+        // Slurm 26.05 has the first setting, 26.11 all three.
         let limits = |batch, preempt, node_fail| {
             let all = [
                 ("MaxBatchRequeue", batch),
@@ -361,15 +364,15 @@ Slurmctld(primary) at minicluster is UP
             render_findings(&SlurmConf::parse(&conf).check_requeue_limits(), false)
         };
         insta::assert_snapshot!(limits("5", "100", "10"), @r"
-        ok     requeue   MaxBatchRequeue is 5: Slurm holds a lead that could not be started more often in a row; infill tries it again, on another node where it can
-        warn   requeue   MaxPreemptRequeue is 100: Slurm holds a lead that main jobs have pushed away more often since it was last released, and while infill is away nobody releases it
-                         → set MaxPreemptRequeue=0 in slurm.conf: malleable jobs are pushed away all day
-        ok     requeue   MaxNodeFailRequeue is 10: Slurm holds a lead that has lost its node more often since it was last released; infill starts it again
+        ok     requeue   MaxBatchRequeue is 5: Slurm holds a lead whose start failed more often in a row; infill then retries it, on another node if possible
+        warn   requeue   MaxPreemptRequeue is 100: Slurm holds a lead that was preempted more often since its last release; only infill releases it, so it stays held while infill is down
+                         → set MaxPreemptRequeue=0 in slurm.conf: preemption of malleable jobs is normal
+        ok     requeue   MaxNodeFailRequeue is 10: Slurm holds a lead that lost its node more often since its last release; infill then starts it again
 
         errors: 0, warnings: 1
         ");
         insta::assert_snapshot!(limits("0", "0", "0"), @r"
-        warn   requeue   MaxBatchRequeue is 0: Slurm holds a lead that could not be started more often in a row; infill tries it again, on another node where it can
+        warn   requeue   MaxBatchRequeue is 0: Slurm holds a lead whose start failed more often in a row; infill then retries it, on another node if possible
                          → set MaxBatchRequeue=5 in slurm.conf, Slurm's own default
 
         errors: 0, warnings: 1
@@ -378,7 +381,7 @@ Slurmctld(primary) at minicluster is UP
     }
 
     #[test]
-    fn memory_that_nobody_asked_for() {
+    fn jobs_that_ask_for_no_memory() {
         let gives = |text: &str| SlurmConf::parse(text).gives_all_memory();
         assert!(gives("SelectTypeParameters = CR_CPU_MEMORY\nDefMemPerNode = UNLIMITED\n"));
         assert!(!gives("SelectTypeParameters = CR_CPU_MEMORY\nDefMemPerCPU = 500\n"));
@@ -396,7 +399,7 @@ Slurmctld(primary) at minicluster is UP
     }
 
     #[test]
-    fn nonsense_is_no_setting() {
+    fn an_error_message_has_no_settings() {
         let empty =
             SlurmConf::parse("slurm_load_ctl_conf error: Unable to contact slurm controller\n\u{0}=\n");
         assert!(!empty.requeues_preempted());

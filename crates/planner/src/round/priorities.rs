@@ -69,23 +69,23 @@ impl JobPriorities {
         self.rotation.next_end(now)
     }
 
-    /// The reason why a job's turn comes when it does, in words.
+    /// Says what a job's priority rests on: its expected and its finished work, and its owner's recent use.
     pub fn describe_turn(&self, job: &JobFacts, remaining: &RemainingWork) -> String {
-        let source = match (&remaining.word, remaining.lengths.is_narrow()) {
-            (UserEstimate { said_secs: Some(_), .. }, _) => {
-                "by its own estimate and how true such estimates were"
-            }
-            (UserEstimate { flat_secs: Some(_), .. }, _) => {
-                "by its loss, which flattens, and by jobs like it"
-            }
-            (_, true) => "as jobs like it did",
-            (_, false) => "as a guess, because jobs like it differ",
+        let basis = if remaining.word.said_secs.is_some() {
+            "by its own estimate and how accurate such estimates were"
+        } else if remaining.word.flat_secs.is_some() {
+            "by how its loss flattens and by similar jobs"
+        } else if remaining.lengths.is_narrow() {
+            "as similar jobs took"
+        } else {
+            "a rough guess: similar jobs differ, or there are none"
         };
-        let all = duration::format_duration(remaining.lengths.quantile_secs(0.5));
+        let total = duration::format_duration(remaining.lengths.quantile_secs(0.5));
         let done = duration::format_duration(remaining.done_secs);
+        let used_hours = self.usage.used_by(&job.program.user) / 3600.0;
         format!(
-            "{all} of one node's work in all, {source}; {done} done; its owner has had {:.1} node-hours lately",
-            self.usage.used_by(&job.program.user) / 3600.0
+            "{total} of work on one node in total, {basis}; {done} of it done; \
+             its owner used {used_hours:.1} node-hours recently"
         )
     }
 }

@@ -376,15 +376,15 @@ impl RoundState {
         if stayed_alive { RescaleMode::Live } else { facts.changing.way }
     }
 
-    /// How the job changes its size and what that costs, in words.
+    /// Says how the job changes its size, and what that costs.
     pub fn describe_rescale(&self, facts: &JobFacts) -> String {
         let key = self.profile_key(&facts.program, facts.place.lead_now.as_ref());
         let RescaleCosts { up_secs, down_secs, start_secs } = self.rescale_costs(facts, &key);
         let how = match self.rescale_mode(facts, &key) {
-            RescaleMode::Live => "stays alive",
-            RescaleMode::Restart => "restarts",
+            RescaleMode::Live => "its processes stay alive",
+            RescaleMode::Restart => "its processes restart",
         };
-        let swap = self.swap_secs(facts, &key).map(|secs| format!(", {secs:.0} s for another plan"));
+        let swap = self.swap_secs(facts, &key).map(|secs| format!(", {secs:.0} s to change its plan"));
         let swap = swap.unwrap_or_default();
         format!("{how}: {up_secs:.1} s to grow, {down_secs:.1} s to shrink, {start_secs:.0} s to start{swap}")
     }

@@ -265,7 +265,7 @@ fn jobs_leave_together_earlier_until_their_saves_prove_not_to_slow_each_other_do
     let jobs = four_jobs(&mut state);
     let (secs, words) = leaves_with_others(&mut state, &jobs, NOW);
     assert_eq!(secs, [96.0; 4], "22 s each in a row, the clean-up's 3 and a round");
-    insta::assert_snapshot!(words.split(';').next().unwrap(), @"leaves a node 96 s before the main queue wants it, 66 s of them because others will save at the same time: 22 s are allowed for saving, by its last 10 stops");
+    insta::assert_snapshot!(words.split(';').next().unwrap(), @"leaves a node 96 s before the main queue needs it, 66 s of them because others will save at the same time: 22 s are for saving, based on its last 10 stops");
     let mut as_if_alone = Config::default();
     as_if_alone.slurm.partition = "infill".to_owned();
     as_if_alone.gaps.contention_secs = 0.0;
@@ -281,7 +281,7 @@ fn jobs_leave_together_earlier_until_their_saves_prove_not_to_slow_each_other_do
     }
     let (secs, words) = leaves_with_others(&mut state, &jobs, NOW);
     assert_eq!(secs, [29.0; 4]);
-    assert!(words.starts_with("leaves a node 29 s before the main queue wants it: "), "{words}");
+    assert!(words.starts_with("leaves a node 29 s before the main queue needs it: "), "{words}");
 }
 
 #[test]
@@ -400,7 +400,10 @@ fn a_job_that_stays_alive_pays_for_changes_what_they_cost_alive() {
     state.job_advisor_mut().record_live_change(&key, &LiveChange { from: 1, to: 2, secs: 0.5 }, NOW);
     assert_eq!(costs(&state, &alive), (0.5, 0.5, 18.0), "as measured");
     assert_eq!(costs(&state, &job(1, "n1")), (18.0, 12.0, 18.0), "another job may run something else");
-    assert_eq!(state.describe_rescale(&alive), "stays alive: 0.5 s to grow, 0.5 s to shrink, 18 s to start");
+    assert_eq!(
+        state.describe_rescale(&alive),
+        "its processes stay alive: 0.5 s to grow, 0.5 s to shrink, 18 s to start"
+    );
 }
 
 #[test]

@@ -1,44 +1,53 @@
-//! A throughput curve as a picture: what is drawn, and on which axes.
+//! The data and the axes of a figure of a throughput curve.
 
 use infill_advisor::SizeEstimate;
 use infill_api::{CurveRow, ProfileView};
-use infill_model::{CurvePoint, ProfileKey, SizePoint};
+use infill_model::{CurvePoint, ProfileKey};
 
-/// How far above the largest rate the ideal line and the intervals are followed: further up they would press
-/// the curve flat.
+/// How far above the largest rate, as a factor, the ideal line and the intervals are drawn. A higher axis
+/// would flatten the curve.
 const HEADROOM: f64 = 1.25;
 
-/// Ticks that an axis has, about.
+/// The approximate number of ticks of an axis.
 const TICKS: f64 = 8.0;
 
-/// Most ticks, whatever the numbers are.
+/// The largest number of ticks of an axis.
 const MOST_TICKS: f64 = 100.0;
 
-/// Steps of an axis of rates, within a power of ten.
+/// Possible steps of an axis of rates, within a power of ten.
 const ROUND_STEPS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 
-/// What is drawn. The sizes of each list ascend.
+/// The contents of a figure. The sizes of each list ascend.
 #[derive(Clone, Debug, Default)]
 pub struct CurveFigure {
-    /// What it is of.
+    /// The title, usually from [`profile_title`].
     pub title: String,
-    /// Measured sizes with their intervals.
+    /// Measured sizes with their 90 % intervals.
     pub measured: Vec<CurveRow>,
-    /// The curve that follows from them.
+    /// The curve fitted to them, with its 90 % intervals.
     pub curve: Vec<CurveRow>,
-    /// The true rates, where they are known.
+    /// The true rates; empty unless a simulation knows them.
     pub truth: Vec<CurvePoint>,
-    /// Where a job is that runs.
+    /// The present point of a running job. `None` draws none.
     pub now: Option<CurrentPoint>,
 }
 
-/// At how many nodes a job is, and how fast.
+/// The number of nodes and the rate that a running job has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurrentPoint {
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// Samples a second.
+    /// The rate, in samples a second.
     pub rate: f64,
+}
+
+/// The two axes of a figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurveAxes {
+    /// The horizontal axis: the number of nodes.
+    pub nodes: ValueAxis,
+    /// The vertical axis: samples a second.
+    pub rates: ValueAxis,
 }
 
 impl From<&ProfileView> for CurveFigure {
@@ -49,7 +58,7 @@ impl From<&ProfileView> for CurveFigure {
                 .profile
                 .points
                 .iter()
-                .map(|p: &SizePoint| {
+                .map(|p| {
                     let (low, high) = SizeEstimate { rate: p.rate, error: p.error }.interval_90();
                     CurveRow { nodes: p.nodes, rate: p.rate, low, high }
                 })
@@ -60,71 +69,85 @@ impl From<&ProfileView> for CurveFigure {
     }
 }
 
-/// Which profile it is, in a line.
+/// The profile's name, user, node type and execution plan in a line.
 pub fn profile_title(key: &ProfileKey) -> String {
     let plan =
         if key.exec_plan.0 == "default" { String::new() } else { format!(", plan {}", key.exec_plan.0) };
     replace_control_chars(&format!("{} of {} on {}{plan}", key.name, key.user, key.node_type))
 }
 
-/// Control characters in a name must reach neither the terminal nor a file.
+/// Replaces control characters by `?`. Those in a name must reach neither the terminal nor a file.
 pub fn replace_control_chars(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 
 impl CurveFigure {
-    /// Rate of one node if the job scaled in proportion from its smallest measured size.
+    /// The rate of one node if the job scaled in proportion from its smallest measured size. `None` without
+    /// measurements.
     pub fn ideal_rate(&self) -> Option<f64> {
         self.measured.first().map(|p| p.rate / f64::from(p.nodes.max(1)))
     }
 
-    /// The axes of nodes and of rates; `None` when there is nothing to draw.
-    pub fn axes(&self) -> Option<(ValueAxis, ValueAxis)> {
-        let rows = || self.measured.iter().chain(&self.curve);
-        let sizes = rows().map(|r| r.nodes).chain(self.truth.iter().map(|p| p.nodes));
-        let sizes = sizes.chain(self.now.map(|now| now.nodes));
-        let rates = rows().map(|r| r.rate).chain(self.truth.iter().map(|p| p.rate));
-        let rates = rates.chain(self.now.map(|now| now.rate));
-        let nodes = f64::from(sizes.max()?);
-        let rate = rates.fold(0.0, f64::max);
-        let above = rows().map(|r| r.high).chain(self.ideal_rate().map(|i| i * nodes)).fold(rate, f64::max);
-        let top = above.min(rate * HEADROOM);
-        (top.is_normal() && top > 0.0).then(|| (ValueAxis::for_nodes(nodes), ValueAxis::for_rates(top)))
+    /// The axes that hold all points. `None` if there is nothing to draw.
+    pub fn axes(&self) -> Option<CurveAxes> {
+        let rows: Vec<&CurveRow> = self.measured.iter().chain(&self.curve).collect();
+        let truth_and_now = self.truth.iter().map(|point| (point.nodes, point.rate));
+        let truth_and_now = truth_and_now.chain(self.now.map(|now| (now.nodes, now.rate)));
+        let points: Vec<(u32, f64)> =
+            rows.iter().map(|row| (row.nodes, row.rate)).chain(truth_and_now).collect();
+        let max_nodes = f64::from(points.iter().map(|(nodes, _)| *nodes).max()?);
+        let max_rate = points.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        let ideal = self.ideal_rate().map(|rate| rate * max_nodes);
+        let highest = rows.iter().map(|row| row.high).chain(ideal).fold(max_rate, f64::max);
+        let top = highest.min(max_rate * HEADROOM);
+        if !top.is_normal() || top <= 0.0 {
+            return None;
+        }
+        Some(CurveAxes { nodes: ValueAxis::for_nodes(max_nodes), rates: ValueAxis::for_rates(top) })
     }
 
-    /// The curve at any size within it, interpolated: low, rate, high.
+    /// The curve at any size within it, interpolated between its points: low, rate, high. `None` outside.
     pub fn interpolate_at(&self, nodes: f64) -> Option<(f64, f64, f64)> {
-        let w = self
+        let around = self
             .curve
             .windows(2)
-            .find(|w: &&[CurveRow]| (f64::from(w[0].nodes)..=f64::from(w[1].nodes)).contains(&nodes))?;
-        let (from, to) = (f64::from(w[0].nodes), f64::from(w[1].nodes));
+            .find(|w| (f64::from(w[0].nodes)..=f64::from(w[1].nodes)).contains(&nodes))?;
+        let [left, right] = around else { return None };
+        let from = f64::from(left.nodes);
+        let to = f64::from(right.nodes);
         let share = if to > from { (nodes - from) / (to - from) } else { 0.0 };
-        let between = |a: f64, b: f64| a + share * (b - a);
-        Some((between(w[0].low, w[1].low), between(w[0].rate, w[1].rate), between(w[0].high, w[1].high)))
+        Some((
+            interpolate(left.low, right.low, share),
+            interpolate(left.rate, right.rate, share),
+            interpolate(left.high, right.high, share),
+        ))
     }
 }
 
-/// An axis from 0 on.
+fn interpolate(from: f64, to: f64, share: f64) -> f64 {
+    from + share * (to - from)
+}
+
+/// An axis that starts at 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueAxis {
     /// Its end, a multiple of the step.
     pub max: f64,
-    /// Distance of its ticks.
+    /// The distance between its ticks.
     pub step: f64,
 }
 
 impl ValueAxis {
-    /// Steps that are powers of two, as numbers of nodes usually are.
+    /// An axis whose step is a power of two, as numbers of nodes usually are.
     pub(crate) fn for_nodes(largest: f64) -> Self {
         ValueAxis::with_step(largest, (largest / TICKS).log2().ceil().max(0.0).exp2())
     }
 
-    /// Steps that are round numbers.
+    /// An axis whose step is a round number.
     pub(crate) fn for_rates(largest: f64) -> Self {
-        let rough = largest / TICKS;
-        let power = 10_f64.powf(rough.log10().floor());
-        let round = ROUND_STEPS.into_iter().find(|s| s * power >= rough).unwrap_or(10.0);
+        let rough_step = largest / TICKS;
+        let power = 10_f64.powf(rough_step.log10().floor());
+        let round = ROUND_STEPS.into_iter().find(|step| step * power >= rough_step).unwrap_or(10.0);
         ValueAxis::with_step(largest, round * power)
     }
 
@@ -132,9 +155,9 @@ impl ValueAxis {
         ValueAxis { max: (largest / step).ceil() * step, step }
     }
 
-    /// From 0 to its end.
+    /// The values of its ticks, from 0 to its end.
     pub fn tick_values(self) -> impl Iterator<Item = f64> {
-        // Rounded: `ceil` in `to` made the end a multiple of the step.
+        // `with_step` made the end a multiple of the step, up to rounding errors.
         let last = (self.max / self.step).round().min(MOST_TICKS) as u32;
         (0..=last).map(move |i| f64::from(i) * self.step)
     }

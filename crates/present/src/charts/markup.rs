@@ -1,9 +1,9 @@
-//! Text from outside (names of jobs, nodes, files) on its way into HTML and into a figure.
+//! Escapes and shortens text from outside (names of jobs, nodes and files) for HTML and for figures.
 
-/// Longest label of a figure, characters.
+/// The longest label of a figure, in characters.
 const LONGEST_LABEL: usize = 24;
 
-/// As text or in an attribute of HTML.
+/// Escapes a text for the content or an attribute of HTML. Control characters other than newlines become `?`.
 pub fn escape_html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -20,12 +20,12 @@ pub fn escape_html(text: &str) -> String {
     safe
 }
 
-/// As a label of a figure: shortened.
+/// A label of a figure: shortened and escaped.
 pub(crate) fn label_html(text: &str) -> String {
     escape_html(&shorten_label(text))
 }
 
-/// The same, not yet as HTML.
+/// Shortens a text to the longest label, with `…` at its end. The result is not escaped.
 pub(crate) fn shorten_label(text: &str) -> String {
     let mut short: String = text.chars().take(LONGEST_LABEL).collect();
     if text.chars().nth(LONGEST_LABEL).is_some() {

@@ -1,5 +1,5 @@
-//! Pictures as SVG, each in one file or, by [`inline`], in a page: they ask for no other file, no script, and
-//! no font but the reader's own.
+//! Figures as SVG, each in a file of its own or, by [`inline`], within a page. They need no other file, no
+//! script, and no font but the reader's own.
 
 mod curve_figure;
 mod curves;
@@ -10,7 +10,7 @@ mod tests;
 mod time_figure;
 
 pub(crate) use curve_figure::ValueAxis;
-pub use curve_figure::{CurrentPoint, CurveFigure, profile_title, replace_control_chars};
+pub use curve_figure::{CurrentPoint, CurveAxes, CurveFigure, profile_title, replace_control_chars};
 pub use curves::draw_curves;
 pub use time_figure::{StackedArea, TimeFigure, TimeMarks};
 
@@ -20,12 +20,13 @@ use plotters::style::RGBColor;
 const FONT: &str = "sans-serif";
 const GREY: RGBColor = RGBColor(120, 120, 120);
 
-/// The library would choose other ticks than the terminal shows.
+/// The drawing library would choose other ticks than the terminal shows.
 impl Ranged for ValueAxis {
     type FormatOption = DefaultFormatting;
     type ValueType = f64;
 
-    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
+    fn map(&self, value: &f64, limits: (i32, i32)) -> i32 {
+        let (from, to) = limits;
         from + (value / self.max * f64::from(to - from)).round() as i32
     }
 
@@ -38,7 +39,7 @@ impl Ranged for ValueAxis {
     }
 }
 
-/// An error of the drawing library is no `Sync`, as `anyhow` wants it.
+/// Converts an error of the drawing library, which is not `Sync` as `anyhow` requires.
 fn drawing_error(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("cannot draw: {error}")
 }

@@ -1,4 +1,4 @@
-//! What changes over time: areas one on the other, or dots where something happened.
+//! Figures over time: stacked areas, or a dot for each event.
 
 use chrono::DateTime;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
@@ -7,15 +7,15 @@ use plotters::prelude::*;
 use super::{FONT, GREY, ValueAxis, drawing_error, format_number};
 use infill_model::UnixTime;
 
-/// Width and height.
+/// Width and height, in pixels.
 const SIZE: (u32, u32) = (860, 300);
 
-/// Most marks of the axis of time.
+/// The most ticks of the axis of time.
 const MOST_TICKS: i64 = 10;
 
 const DAY_SECS: i64 = 86_400;
 
-/// Distances of these marks, seconds.
+/// Possible distances between these ticks, in seconds.
 const STEPS: [i64; 12] = [
     60,
     300,
@@ -31,53 +31,53 @@ const STEPS: [i64; 12] = [
     28 * DAY_SECS,
 ];
 
-/// Radius of a dot.
+/// Radius of a dot, in pixels.
 const DOT: i32 = 3;
 
-/// An area.
+/// One area of a stack.
 #[derive(Clone, Debug)]
 pub struct StackedArea<'a> {
-    /// What it is of.
+    /// Its name in the legend.
     pub name: &'a str,
-    /// Red, green, blue.
+    /// Red, green and blue.
     pub colour: (u8, u8, u8),
-    /// Each holds for an equal part of the time. None is negative.
+    /// Its heights; each holds for an equal part of the time. None is negative.
     pub values: Vec<f64>,
 }
 
-/// What is drawn.
+/// The marks of a figure.
 #[derive(Clone, Debug)]
 pub enum TimeMarks<'a> {
-    /// Areas one on the other, the first at the bottom; of equally many values.
+    /// Stacked areas, the first at the bottom. All have the same number of values.
     Areas(Vec<StackedArea<'a>>),
-    /// Dots: when, and how much.
+    /// A dot for each event: its time and its value.
     Dots(&'a [(UnixTime, f64)]),
 }
 
-/// A drawing.
+/// A figure over time.
 #[derive(Clone, Debug)]
 pub struct TimeFigure<'a> {
-    /// Its title.
+    /// The title above the figure.
     pub title: &'a str,
-    /// Of what the values are.
+    /// The unit of the values, which labels the vertical axis.
     pub unit: &'a str,
-    /// Begin.
+    /// The left end of the axis of time.
     pub from: UnixTime,
-    /// End.
+    /// The right end of the axis of time.
     pub to: UnixTime,
-    /// By how many seconds the reader's clock is ahead of UTC.
+    /// The offset of the reader's time zone from UTC, in seconds; positive in the east.
     pub zone_secs: i64,
-    /// What is drawn.
+    /// The marks to draw. Dots outside of the time shown are left out.
     pub marks: TimeMarks<'a>,
 }
 
 type TimeChart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<ClockAxis, ValueAxis>>;
 
 impl TimeFigure<'_> {
-    /// As SVG.
+    /// Draws the figure as SVG.
     ///
     /// # Errors
-    /// When the library cannot draw it.
+    /// When the drawing library fails.
     pub fn to_svg(&self) -> anyhow::Result<String> {
         let mut text = String::new();
         {
@@ -101,7 +101,7 @@ impl TimeFigure<'_> {
         Ok(text)
     }
 
-    /// The largest of what is drawn; one where that is nothing.
+    /// The largest value or stack; 1 if there is none.
     fn top(&self) -> f64 {
         let top = match &self.marks {
             TimeMarks::Areas(areas) => {
@@ -120,7 +120,7 @@ impl TimeFigure<'_> {
         chart
             .configure_mesh()
             .y_desc(self.unit)
-            .x_label_formatter(&|at| clock.word(*at))
+            .x_label_formatter(&|at| clock.tick_label(*at))
             .y_label_formatter(&|y| format_number(*y))
             .label_style((FONT, 15))
             .axis_desc_style((FONT, 15))
@@ -166,15 +166,16 @@ impl TimeFigure<'_> {
             .map_err(drawing_error)
     }
 
-    /// The upper edge of what holds for equal parts of the time.
+    /// The upper edge of values that each hold for an equal part of the time.
     fn steps<'v>(&self, values: &'v [f64]) -> impl Iterator<Item = (i64, f64)> + use<'v> {
-        let (from, length) = (self.from.0, (self.to.0 - self.from.0) as f64);
-        let at = move |part: usize, parts: usize| from + (length * part as f64 / parts as f64).round() as i64;
-        let parts = values.len();
-        values
-            .iter()
-            .enumerate()
-            .flat_map(move |(part, y)| [(at(part, parts), *y), (at(part + 1, parts), *y)])
+        let from = self.from.0;
+        let length = (self.to.0 - from) as f64;
+        let parts = values.len() as f64;
+        values.iter().enumerate().flat_map(move |(part, y)| {
+            let begin = from + (length * part as f64 / parts).round() as i64;
+            let end = from + (length * (part + 1) as f64 / parts).round() as i64;
+            [(begin, *y), (end, *y)]
+        })
     }
 
     fn dots(&self, chart: &mut TimeChart<'_, '_>, dots: &[(UnixTime, f64)]) -> anyhow::Result<()> {
@@ -186,7 +187,7 @@ impl TimeFigure<'_> {
     }
 }
 
-/// An axis of time, seconds since 1970.
+/// An axis of time, in seconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct ClockAxis {
     from: i64,
@@ -195,15 +196,14 @@ struct ClockAxis {
 }
 
 impl ClockAxis {
+    /// The distance between ticks, in seconds.
     fn step(&self) -> i64 {
-        STEPS
-            .into_iter()
-            .find(|step: &i64| (self.to - self.from) / step <= MOST_TICKS)
-            .unwrap_or((self.to - self.from) / MOST_TICKS + 1)
+        let length = self.to - self.from;
+        STEPS.into_iter().find(|step| length / step <= MOST_TICKS).unwrap_or(length / MOST_TICKS + 1)
     }
 
-    /// A mark in the reader's time.
-    fn word(&self, at: i64) -> String {
+    /// The label of a tick, in the reader's time zone.
+    fn tick_label(&self, at: i64) -> String {
         let format = if self.step() < DAY_SECS { "%H:%M" } else { "%m-%d" };
         let at = DateTime::from_timestamp(at + self.zone_secs, 0);
         at.map_or_else(String::new, |at| at.format(format).to_string())
@@ -214,12 +214,13 @@ impl Ranged for ClockAxis {
     type FormatOption = DefaultFormatting;
     type ValueType = i64;
 
-    fn map(&self, value: &i64, (from, to): (i32, i32)) -> i32 {
+    fn map(&self, value: &i64, limits: (i32, i32)) -> i32 {
+        let (from, to) = limits;
         let share = (value - self.from) as f64 / (self.to - self.from).max(1) as f64;
         from + (share * f64::from(to - from)).round() as i32
     }
 
-    /// Round moments of the reader's clock.
+    /// Round times of the reader's clock.
     fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<i64> {
         let step = self.step();
         let first = (self.from + self.zone_secs).div_euclid(step) * step - self.zone_secs;

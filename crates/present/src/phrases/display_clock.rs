@@ -5,17 +5,17 @@ use chrono::{FixedOffset, TimeZone};
 use infill_model::clock;
 use infill_model::{UnixTime, duration};
 
-/// The moment that a page is about and the zone that its times are shown in.
+/// The present moment, and the time zone in which times are shown.
 #[derive(Clone, Copy, Debug)]
 pub struct DisplayClock {
-    /// Durations count from here.
+    /// Durations count from this moment.
     pub now: UnixTime,
-    /// Distance of the user's zone from UTC.
+    /// The offset of the user's zone from UTC.
     pub zone: FixedOffset,
 }
 
 impl DisplayClock {
-    /// Now, here.
+    /// The present moment in this machine's time zone, or in UTC if that is unknown.
     pub fn now() -> DisplayClock {
         let now = clock::now();
         let local = chrono::Local.timestamp_opt(now.0, 0).single();
@@ -31,7 +31,7 @@ impl DisplayClock {
         }
     }
 
-    /// `22:10:16`, with the date in front if it is not today's.
+    /// `22:10:16`, with the date in front of a time on another day.
     pub fn format_clock(&self, t: UnixTime) -> String {
         let moment = self.format_moment(t);
         let today = self.format_moment(self.now);
@@ -41,12 +41,12 @@ impl DisplayClock {
         }
     }
 
-    /// Time from now to `t`; `0:00` when it has passed.
+    /// The time from now to `t`; `0:00` if `t` has passed.
     pub fn time_until(&self, t: UnixTime) -> String {
         duration::format_duration(t.secs_since(self.now))
     }
 
-    /// Time from `t` to now.
+    /// The time from `t` to now.
     pub fn time_since(&self, t: UnixTime) -> String {
         duration::format_duration(self.now.secs_since(t))
     }
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn a_time_of_another_day_carries_its_date() {
-        let when = DisplayClock { now: UnixTime(1_795_212_617), zone: FixedOffset::east_opt(3600).unwrap() };
-        assert_eq!(when.format_clock(UnixTime(1_795_212_617)), "23:10:17");
-        assert_eq!(when.format_clock(UnixTime(1_795_212_617 + 3600)), "2026-11-21T00:10:17");
+        let clock = DisplayClock { now: UnixTime(1_795_212_617), zone: FixedOffset::east_opt(3600).unwrap() };
+        assert_eq!(clock.format_clock(UnixTime(1_795_212_617)), "23:10:17");
+        assert_eq!(clock.format_clock(UnixTime(1_795_212_617 + 3600)), "2026-11-21T00:10:17");
     }
 }

@@ -1,4 +1,4 @@
-//! Why a job or a node has what it has.
+//! `infill explain`: why a job has its nodes, or why a node has its job.
 
 use serde::Serialize;
 
@@ -11,33 +11,33 @@ use infill_model::{
     GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, generations_of_last_job, hostlist,
 };
 
-/// Generations that are listed; older ones are in the JSON.
+/// The number of generations that are listed. The JSON has the older ones.
 const SHOWN_GENERATIONS: usize = 10;
 
-/// `infill explain --json`: what is known of one job or node.
+/// `infill explain --json`: one job or one node, with its last round and its history.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExplainDocument {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// The moment that was asked for. The job and the node, which are as they are now, are left out then.
+    /// The moment that the user asked about. `job` and `node` show the present, so they are left out then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<UnixTime>,
-    /// The job.
+    /// The job as it is now. `None` for a node, or for a job that has ended.
     pub job: Option<JobView>,
-    /// The node.
+    /// The node as it is now. `None` for a job.
     pub node: Option<NodeView>,
-    /// What the round said of it.
+    /// The part of the round that concerns it.
     pub round: Option<RoundView>,
     /// The job's generations, the oldest first.
     pub generations: Vec<GenerationRecord>,
 }
 
-/// A wing is explained by its lead.
+/// The id of the lead if `id` is a wing, else `id`.
 pub fn resolve_lead(id: JobId, status: &DaemonStatus) -> JobId {
     status.jobs.iter().find(|j| j.wings.contains(&id)).map_or(id, |j| j.job)
 }
 
-/// Reduces the round to what concerns `keeps_job` and `keeps_node`.
+/// Drops from the round all jobs and nodes that the two conditions do not keep.
 fn reduce_round(
     mut round: RoundView,
     keeps_job: impl Fn(JobId) -> bool,
@@ -49,7 +49,8 @@ fn reduce_round(
     round
 }
 
-/// Of a malleable job, or the lead of a wing. `None` if nothing is known of it.
+/// Explains a malleable job. The id of a wing stands for its lead. `None` if neither the daemon's status, the
+/// round nor the history has the job.
 pub fn explain_job(
     id: JobId,
     status: &DaemonStatus,
@@ -70,7 +71,7 @@ pub fn explain_job(
     })
 }
 
-/// Of a node. `None` if it is not known.
+/// Explains a node. `None` if the status does not have it.
 pub fn explain_node(name: &str, status: DaemonStatus, round: Option<RoundView>) -> Option<ExplainDocument> {
     let node = status.nodes.into_iter().find(|n| n.node.as_str() == name)?;
     let round = round.map(|r| reduce_round(r, |j| Some(j) == node.job, |n| n.node == node.node));
@@ -84,8 +85,8 @@ pub fn explain_node(name: &str, status: DaemonStatus, round: Option<RoundView>) 
     })
 }
 
-/// What the round that was the last one at this moment said of a job or a node. `None` for what neither it
-/// nor the present knows.
+/// Explains a job or a node by `round`, which was the last round at the moment `at`. `None` if neither the
+/// round nor the present status has it.
 pub fn explain_moment(
     at: UnixTime,
     subject: &str,
@@ -95,7 +96,7 @@ pub fn explain_moment(
 ) -> Option<ExplainDocument> {
     generations.retain(|g| g.started_at <= at);
     let generations = generations_of_last_job(generations);
-    let told = match subject.parse().ok().map(JobId) {
+    let document = match subject.parse().ok().map(JobId) {
         Some(id) => explain_job(id, status, Some(round), generations)?,
         None => {
             let judged = round.report.nodes.iter().find(|n| n.node.as_str() == subject).cloned();
@@ -114,10 +115,10 @@ pub fn explain_moment(
             }
         }
     };
-    Some(ExplainDocument { at: Some(at), job: None, node: None, ..told })
+    Some(ExplainDocument { at: Some(at), job: None, node: None, ..document })
 }
 
-/// The same in words, line by line.
+/// The document in words, line by line.
 pub fn explanation_lines(explanation: &ExplainDocument, subject: &str, when: DisplayClock) -> Vec<String> {
     let mut lines = match (explanation.at, &explanation.job, &explanation.node) {
         (Some(at), ..) => {
@@ -126,7 +127,7 @@ pub fn explanation_lines(explanation: &ExplainDocument, subject: &str, when: Dis
         }
         (None, Some(job), _) => job_lines(job),
         (None, None, Some(node)) => node_lines(node, when),
-        (None, None, None) => vec![format!("job {subject} is not among the malleable jobs any more")],
+        (None, None, None) => vec![format!("job {subject} is no longer among the malleable jobs")],
     };
     lines.push(String::new());
     lines.extend(match &explanation.round {
@@ -148,14 +149,14 @@ fn job_lines(job: &JobView) -> Vec<String> {
     let mut lines = vec![
         format!("job {} ({}) of {}: {}", job.job, job.name, text_or_dash(&job.user), job.state),
         match job.own {
-            0 => format!("may have {} nodes; has {nodes}", job.sizes),
+            0 => format!("sizes: {} nodes; now {nodes}", job.sizes),
             own => format!(
-                "may have {} nodes, of which {own} are a main job's own and count as one in a plan; has {nodes}",
+                "sizes: {} nodes, {own} of them the main job's own, which count as one in a plan; now {nodes}",
                 job.sizes
             ),
         },
         format!(
-            "generation {}; {} rescales ({} killed past the grace time), {} restarts after failures",
+            "history: generation {}; {} rescales ({} killed after the grace time), {} restarts after failures",
             job.generation, job.rescales, job.kills, job.restarts
         ),
     ];
@@ -165,20 +166,25 @@ fn job_lines(job: &JobView) -> Vec<String> {
     progress.extend(job.step.map(|s| format!("step {s}")));
     progress.extend(job.loss.map(|l| format!("loss {l}")));
     lines.push(match (job.samples > 0.0, job.step) {
-        (false, None) => "no progress reported".to_owned(),
+        (false, None) => "progress: none reported yet".to_owned(),
         _ => format!("progress: {}", progress.join(", ")),
     });
     lines.extend(job.shortage.as_ref().map(|why| format!("short of nodes: {why}")));
-    lines.extend((!job.advice.is_empty()).then(|| format!("advice: {}", job.advice)));
-    lines.extend(job.ends.as_ref().map(|ends| format!("ends: in {}", describe_end(ends))));
-    lines.extend((!job.turn.is_empty()).then(|| format!("turn: {}", job.turn)));
-    lines.extend((!job.changing.is_empty()).then(|| format!("changing: {}", job.changing)));
+    lines.extend(labelled_line("learning", &job.advice));
+    lines.extend(job.ends.as_ref().map(|ends| format!("expected end: in {}", describe_end(ends))));
+    lines.extend(labelled_line("priority", &job.turn));
+    lines.extend(labelled_line("cost of changes", &job.changing));
     lines.extend(job.plans.iter().map(|plan| plan_line(plan, &job.plans)));
-    lines.extend((!job.leaving.is_empty()).then(|| format!("leaving: {}", job.leaving)));
+    lines.extend(labelled_line("before a main job", &job.leaving));
     lines
 }
 
-/// What an execution plan gives on the nodes that the job has, compared with the one that it runs.
+/// `label: sentence`, or `None` for an empty sentence: an older daemon does not send all of them.
+fn labelled_line(label: &str, sentence: &str) -> Option<String> {
+    if sentence.is_empty() { None } else { Some(format!("{label}: {sentence}")) }
+}
+
+/// The rate of an execution plan on the nodes that the job has now, compared with the plan that it runs.
 fn plan_line(plan: &PlanView, all: &[PlanView]) -> String {
     let next = all.iter().find(|p| !p.runs && p.rate.is_some());
     let which = match next {
@@ -189,35 +195,40 @@ fn plan_line(plan: &PlanView, all: &[PlanView]) -> String {
     let mut line = format!("{which} {}: ", plan.plan.0);
     match (plan.rate, &plan.lacks) {
         (Some(rate), _) => line += &format!("{} samples/s", format_number(rate)),
-        (None, lacks) => line += lacks.as_deref().unwrap_or("nothing is known of it"),
+        (None, lacks) => line += lacks.as_deref().unwrap_or("its rate is unknown"),
     }
     if let Some(share) = plan.share.filter(|_| !plan.runs) {
-        line += &format!(", {} of that", percent::whole_percent(share));
+        line += &format!(", {} of the present rate", percent::whole_percent(share));
     }
     match (plan.rate, plan.source) {
         (None, _) => {}
         (Some(_), Some(source)) => line += &describe_source(source, plan.low.zip(plan.high)),
-        // Of a daemon that says no more.
+        // An older daemon does not send the source.
         (Some(_), None) if plan.is_measured => {}
-        (Some(_), None) => line += ", never measured there: a guess",
+        (Some(_), None) => line += ", a guess: never measured there",
     }
     line
 }
 
-/// From what the rate of a plan is known, and how well: the end of a sentence.
+/// Where the rate of a plan comes from, with its interval: the end of a sentence.
 fn describe_source(source: RateSource, interval: Option<(f64, f64)>) -> String {
-    let by = match source {
+    let origin = match source {
         RateSource::Measured => return ", measured".to_owned(),
-        RateSource::OtherSizes => "what it made on other numbers of nodes",
-        RateSource::Declared => "what its owner declares",
-        RateSource::OtherPlans => "what the program made with other plans",
-        RateSource::OtherTypes => "what the program made on other types of nodes",
-        RateSource::OtherUsers => "what another user's program of this name made",
+        RateSource::OtherSizes => "its speed on other numbers of nodes",
+        RateSource::Declared => "the scaling curve that its owner declared",
+        RateSource::OtherPlans => "the program's speed with other plans",
+        RateSource::OtherTypes => "the program's speed on other types of nodes",
+        RateSource::OtherUsers => "the speed of another user's program of this name",
         RateSource::Estimated => "estimates made beforehand",
     };
-    let within =
-        |(low, high)| format!(" between {} and {} with 90%,", format_number(low), format_number(high));
-    format!(", predicted{} by {by}", interval.map(within).unwrap_or_default())
+    match interval {
+        Some((low, high)) => format!(
+            ", predicted between {} and {} samples/s (90% interval) from {origin}",
+            format_number(low),
+            format_number(high)
+        ),
+        None => format!(", predicted from {origin}"),
+    }
 }
 
 fn node_lines(node: &NodeView, when: DisplayClock) -> Vec<String> {
@@ -228,20 +239,27 @@ fn node_lines(node: &NodeView, when: DisplayClock) -> Vec<String> {
         node_kind_name(node.kind),
         node.state
     )];
-    let at = |t: UnixTime| format!("{} (in {})", when.format_clock(t), when.time_until(t));
     lines.extend(node.job.map(|j| format!("held by malleable job {j}")));
     lines.extend(node.main_job.map(|j| format!("main job {j} runs on it")));
-    lines.extend(node.idle.map(|i| format!("idle beside it: {}", idle_share(i))));
+    lines.extend(node.idle.map(|i| format!("still idle on it: {}", idle_share(i))));
     lines.extend(
         node.since.map(|t| format!("a gap since {} ({} ago)", when.format_clock(t), when.time_since(t))),
     );
     lines.extend(node.window_end.map(|t| {
         let by = node.wanted_by.as_deref().map(|w| format!(" by {w}")).unwrap_or_default();
-        format!("wanted back{by} at {}", at(t))
+        format!("wanted back{by} at {}", format_future_moment(t, when))
     }));
-    lines.extend(node.usable_until.map(|t| format!("the planner counts on it until {}", at(t))));
+    lines.extend(
+        node.usable_until
+            .map(|t| format!("the planner counts on it until {}", format_future_moment(t, when))),
+    );
     lines.extend(node.why.as_ref().map(|w| format!("refused: {w}")));
     lines
+}
+
+/// `22:40:17 (in 30:00)`.
+fn format_future_moment(t: UnixTime, when: DisplayClock) -> String {
+    format!("{} (in {})", when.format_clock(t), when.time_until(t))
 }
 
 fn round_lines(round: &RoundView, which: &str, when: DisplayClock) -> Vec<String> {
@@ -258,7 +276,7 @@ fn round_lines(round: &RoundView, which: &str, when: DisplayClock) -> Vec<String
     lines.extend(round.report.nodes.iter().map(|n| format!("  node {}: {}", n.node, n.why)));
     lines.extend(round.report.notes.iter().map(|n| format!("  note: {n}")));
     if lines.len() == 1 {
-        lines.push("  nothing was said of it".to_owned());
+        lines.push("  this round did not concern it".to_owned());
     }
     lines
 }
@@ -284,7 +302,7 @@ mod tests {
     use crate::samples::{self, NOW};
     use infill_model::{ExecPlan, NodeName};
 
-    fn shown(explanation: &ExplainDocument, subject: &str, when: DisplayClock) -> String {
+    fn explained(explanation: &ExplainDocument, subject: &str, when: DisplayClock) -> String {
         explanation_lines(explanation, subject, when).join("\n")
     }
 
@@ -301,18 +319,18 @@ mod tests {
     #[test]
     fn a_running_job() {
         let all = (1..=12).map(generation).collect();
-        let told =
+        let document =
             explain_job(JobId(101), &samples::sample_status(), Some(samples::sample_round()), all).unwrap();
-        insta::assert_snapshot!(shown(&told, "101", samples::when()), @r"
+        insta::assert_snapshot!(explained(&document, "101", samples::when()), @r"
         job 101 (train-101) of alice: running
-        may have 1-8 nodes; has 2 nodes: n[1-2] (lead on n1)
-        generation 3; 2 rescales (0 killed past the grace time), 0 restarts after failures
+        sizes: 1-8 nodes; now 2 nodes: n[1-2] (lead on n1)
+        history: generation 3; 2 rescales (0 killed after the grace time), 0 restarts after failures
         progress: 1.23M samples, 812/s, 87% of proportional scaling, step 4200, loss 1.25
-        advice: curve from 3 sizes; 8 nodes will be tried
-        ends: in 40:00 at its present rate, most likely 25:00 to 1:23:20: known well
-        turn: 2:30:00 of one node's work in all, as jobs like it did; 1:10:00 done; its owner has had 3.0 node-hours lately
-        changing: restarts: 7.5 s to grow, 5.0 s to shrink, 11 s to start
-        leaving: leaves a node 20 s before the main queue wants it: 4 s are allowed for saving, by its last 5 stops
+        learning: curve from 3 sizes; 8 nodes will be tried
+        expected end: in 40:00 at its present rate, most likely between 25:00 and 1:23:20 (well known)
+        priority: 2:30:00 of work on one node in total, as similar jobs took; 1:10:00 of it done; its owner used 3.0 node-hours recently
+        cost of changes: its processes restart: 7.5 s to grow, 5.0 s to shrink, 11 s to start
+        before a main job: leaves a node 20 s before the main queue needs it: 4 s are for saving, based on its last 5 stops
 
         last round, 22:10:17 (0:00 ago, carried out):
           job 101: had 2, gets 2: growing to 3 costs 18 s and gains 12 s
@@ -361,24 +379,24 @@ mod tests {
         let lines: Vec<String> = plans.iter().map(|p| plan_line(p, &plans)).collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
         runs with plan ddp: 800 samples/s, measured
-        next best plan zero3: 600 samples/s, 75% of that, predicted between 480 and 750 with 90%, by what it made on other numbers of nodes
-        plan tp2: 300 samples/s, 38% of that, predicted between 240 and 375 with 90%, by what the program made with other plans
-        plan tp4: 200 samples/s, 25% of that, predicted between 160 and 250 with 90%, by what the program made on other types of nodes
-        plan old: 100 samples/s, 12% of that, never measured there: a guess
+        next best plan zero3: 600 samples/s, 75% of the present rate, predicted between 480 and 750 samples/s (90% interval) from its speed on other numbers of nodes
+        plan tp2: 300 samples/s, 38% of the present rate, predicted between 240 and 375 samples/s (90% interval) from the program's speed with other plans
+        plan tp4: 200 samples/s, 25% of the present rate, predicted between 160 and 250 samples/s (90% interval) from the program's speed on other types of nodes
+        plan old: 100 samples/s, 12% of the present rate, a guess: never measured there
         plan pp4: cannot run on this number of nodes
         ");
     }
 
     #[test]
     fn a_wing_is_explained_by_its_lead() {
-        let told = explain_job(JobId(103), &samples::sample_status(), None, vec![]).unwrap();
-        assert_eq!(told.job.unwrap().job, JobId(101));
+        let document = explain_job(JobId(103), &samples::sample_status(), None, vec![]).unwrap();
+        assert_eq!(document.job.unwrap().job, JobId(101));
     }
 
     #[test]
     fn a_node() {
-        let told = explain_node("n1", samples::sample_status(), Some(samples::sample_round())).unwrap();
-        insta::assert_snapshot!(shown(&told, "n1", samples::when()), @r"
+        let document = explain_node("n1", samples::sample_status(), Some(samples::sample_round())).unwrap();
+        insta::assert_snapshot!(explained(&document, "n1", samples::when()), @r"
         node n1 (gpu:a100:4/cpu64): held, ALLOCATED
         held by malleable job 101
         a gap since 22:00:17 (10:00 ago)
@@ -398,11 +416,11 @@ mod tests {
         let at = |secs, subject: &str| {
             let all = (1..=12).map(generation).collect();
             let all = if subject == "101" { all } else { vec![] };
-            let told =
+            let document =
                 explain_moment(NOW + secs, subject, &samples::sample_status(), samples::sample_round(), all)
                     .unwrap();
             let later = DisplayClock { now: NOW + 3600, ..samples::when() };
-            shown(&told, subject, later)
+            explained(&document, subject, later)
         };
         insta::assert_snapshot!(at(-480, "101"), @r"
         job 101 at 22:02:17
@@ -436,9 +454,9 @@ mod tests {
     #[test]
     fn what_is_unknown_is_not_explained() {
         for subject in ["9", "n9"] {
-            let told =
+            let document =
                 explain_moment(NOW, subject, &samples::sample_status(), samples::sample_round(), vec![]);
-            assert!(told.is_none(), "{subject}");
+            assert!(document.is_none(), "{subject}");
         }
         assert!(
             explain_job(JobId(9), &samples::sample_status(), Some(samples::sample_round()), vec![]).is_none()

@@ -1,35 +1,35 @@
-// The page of a cluster in time. It asks only the daemon that it came from, and writes what it is told as text.
+// The page that shows a cluster over time. It asks only the daemon that served it, and inserts answers as text.
 
 const PIXELS_A_NODE = 4;
 const MOST_PIXELS_A_NODE = 28;
 const PIXELS_A_NAME = 11;
-const AHEAD = 1 / 8; // share of the map that shows what is planned
-const PLANNED = 0.4; // how strong its colours are
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600]; // seconds of a column
+const AHEAD = 1 / 8; // share of the map that shows the plan
+const PLANNED = 0.4; // opacity of the plan
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600]; // seconds per column
 const LONGEST = 48 * 3600;
 const LEAST = 300;
 const KINDS = [null, "main", "idle", "wanted", "refused", "down"];
 const HIDDEN_JOB = 6;
 const JOBS_FROM = 6;
 const WORDS = {
-  main: "main jobs", job: "malleable jobs, a colour each", idle: "idle", wanted: "idle, and wanted soon",
-  refused: "idle, and not for infill", down: "down", unknown: "unknown",
+  main: "main jobs", job: "malleable jobs (a colour each)", idle: "idle", wanted: "idle, but wanted back soon",
+  refused: "idle, but refused by infill", down: "down", unknown: "unknown",
 };
 const KEPT = "infill-session";
 const FIGURES = ["nodes", "node_time", "delays"];
 const FIGURES_EVERY = 300; // seconds
 const MOST_ROWS = 500;
-const STOPPED_MS = 5000; // between two looks at a map that stands still
+const STOPPED_MS = 5000; // between two requests while the map stands still
 const WIDEST = 1500; // columns
 
 const at = (id) => document.getElementById(id);
 const seconds = () => Math.floor(Date.now() / 1000) + known.skew; // by the daemon's clock
 
-/** What is shown, and what is known. */
+/** `view` is the part of the map that is shown, `known` the data of the page. */
 const view = { span: 6 * 3600, end: null, first: 0, count: null };
 const known = { status: null, map: null, nodes: 0, live: true, chosen: null, skew: 0, days: 1, drawnAt: 0 };
 
-// Who asks.
+// Sessions and requests.
 
 async function open() {
   const ticket = new URLSearchParams(location.hash.slice(1)).get("ticket");
@@ -38,7 +38,7 @@ async function open() {
   const answer = await fetch("v1/web/sessions", {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ ticket }),
   });
-  if (answer.status === 401) throw new Refused("This link has been used, or is more than a minute old.");
+  if (answer.status === 401) throw new Refused("This link was used already, or is more than a minute old.");
   if (!answer.ok) throw new Error(await wordsOf(answer));
   sessionStorage.setItem(KEPT, (await answer.json()).secret);
 }
@@ -56,13 +56,13 @@ class Refused extends Error {}
 
 const wordsOf = async (answer) => (await answer.json().catch(() => ({}))).error ?? `the daemon answered ${answer.status}`;
 
-/** The browser's clock may be wrong; seconds are not worth a jump of the map. */
+/** Corrects for a wrong clock of the browser. Differences of a few seconds are ignored, so that the map does not jump. */
 function heed(answer) {
   const skew = Math.round((Date.parse(answer.headers.get("date")) - Date.now()) / 1000);
   if (Math.abs(skew - known.skew) > 5) known.skew = skew;
 }
 
-/** Of what not every reader is shown (`optional`) there is null for those. */
+/** The JSON answer to a request. With `optional`, null if this reader may not see it or it does not exist. */
 async function ask(path, signal, optional = false) {
   const secret = sessionStorage.getItem(KEPT);
   const headers = secret ? { authorization: `Bearer ${secret}` } : {};
@@ -72,21 +72,21 @@ async function ask(path, signal, optional = false) {
   at("logout").hidden = !secret || answer.status === 401;
   if (answer.status === 401) {
     sessionStorage.removeItem(KEPT);
-    throw new Refused("infill does not know who reads.");
+    throw new Refused("You are not logged in, or your session has ended.");
   }
   if (!answer.ok) throw new Error(await wordsOf(answer));
   return answer.json();
 }
 
 function notice(error) {
-  const words = error instanceof Refused ? `${error.message}\nFor a new link run: infill web` : error && String(error.message ?? error);
+  const words = error instanceof Refused ? `${error.message}\nFor a new link, run: infill web` : error && String(error.message ?? error);
   at("notice").hidden = !words;
   at("notice").textContent = words ?? "";
 }
 
-// The stretch of time and the nodes that are shown.
+// The time and the nodes that are shown.
 
-/** Begin and end are whole columns: what is known of them stays known as time goes on. */
+/** The time that is shown. It begins and ends at whole columns, so that columns can be kept as time goes on. */
 function stretch() {
   const width = Math.min(WIDEST, room().width);
   const step = STEPS.find((secs) => view.span / secs <= width) ?? STEPS[STEPS.length - 1];
@@ -105,7 +105,7 @@ let asking = null;
 
 const wanted = () => ({ ...stretch(), first: view.first, count: view.count, rows: Math.floor(room().height / PIXELS_A_NODE) });
 
-/** Loads what is shown; of a stretch that goes on (`after`: what is known ends there) only what is new. */
+/** Loads the map. With `after`, the moment where the present data ends, loads only newer data if possible. */
 async function load(after) {
   asking?.abort();
   const mine = (asking = new AbortController());
@@ -129,13 +129,13 @@ async function load(after) {
   draw();
 }
 
-/** The map, if it only has to be gone on with. */
+/** The map, if it only needs newer data; else null. */
 function goesOn(map, want) {
   const alike = map && ["step", "first", "count", "rows"].every((name) => map.want[name] === want[name]);
   return alike && want.from >= map.from && map.seen >= want.from && map.seen < want.to ? map : null;
 }
 
-/** What was known and what is new; nothing where these are not of the same rows. */
+/** Joins the old and the new data. Null if their rows differ. */
 function joined(old, map, want) {
   const same = old.detail === map.detail && old.nodes === map.nodes && old.count === map.count;
   if (!same) return null;
@@ -217,7 +217,7 @@ function draw() {
   canvas.dataset.took = performance.now() - begun;
 }
 
-/** Few nodes need no high map. */
+/** Limits the height of the map if there are few nodes. */
 function fit(canvas) {
   const rows = known.map?.detail === "nodes" ? known.map.rows.length : Infinity;
   canvas.style.maxHeight = rows < 400 ? `${Math.max(4, rows) * MOST_PIXELS_A_NODE}px` : "";
@@ -233,7 +233,7 @@ function drawNodes(pen, map, paint, x, width, height) {
       const [left, right, now] = [x(map.from + begin), x(map.from + end), x(map.seen)];
       if (left < now) pen.fillRect(left, y, Math.max(0.5, Math.min(now, right) - left), high - (high > 6 ? 1 : 0));
       if (right <= now) continue;
-      // What is planned.
+      // The plan.
       const planned = Math.max(left, now);
       pen.globalAlpha = PLANNED;
       pen.fillRect(planned, y + high * 0.25, right - planned, high * 0.5);
@@ -275,7 +275,7 @@ function drawMixtures(pen, map, paint, width, height) {
       green += share * parts[part][1];
       blue += share * parts[part][2];
     }
-    // Shares are rounded, so that they may be more than the whole; what is planned is pale.
+    // Shares are rounded, so their sum may exceed the whole. The plan is pale.
     const [all, pale] = [Math.max(15, sum), cell % columns < past ? 1 : PLANNED];
     const left = all - sum * pale;
     image.data[cell * 4] = (red * pale + left * blank[0]) / all;
@@ -344,13 +344,13 @@ function chooser(kind, name, profile) {
 }
 
 function describe(map) {
-  const shown = map.count === map.nodes ? `all ${one(map.nodes, "node")}` : `${map.count} of ${one(map.nodes, "node")}, from number ${map.first + 1} on`;
-  const detail = map.detail === "nodes" ? "a row a node" : "each row a mixture of several nodes";
-  at("map-words").textContent = `${shown}, ${detail}; ${clock(map.from)} to ${clock(map.to)}; known until ${clock(map.seen)}.`;
+  const shown = map.count === map.nodes ? `All ${one(map.nodes, "node")}` : `${map.count} of ${one(map.nodes, "node")}, from number ${map.first + 1} on`;
+  const detail = map.detail === "nodes" ? "one per row" : "several per row, with mixed colours";
+  at("map-words").textContent = `${shown}, ${detail}; ${clock(map.from)} to ${clock(map.to)}; observed until ${clock(map.seen)}.`;
   if (at("map-table").closest("details").open) tabulate(map);
 }
 
-/** What the map shows, as a table. */
+/** Fills the table that belongs to the map. */
 function tabulate(map) {
   if (map.detail === "nodes") {
     const last = (r) => r.runs.filter(([begin]) => map.from + begin < map.seen).at(-1);
@@ -369,15 +369,15 @@ function tabulate(map) {
   }
   const share = (part) => `${((sums[part] / 15 / (map.rows.length * past)) * 100).toFixed(1)} %`;
   const parts = ["main", "job", "idle", "wanted", "refused", "down"];
-  fill(at("map-table"), ["Of node-time", "Share"], parts.map((part, i) => [WORDS[part], share(i)]));
+  fill(at("map-table"), ["Use of the nodes", "Share of node-time"], parts.map((part, i) => [WORDS[part], share(i)]));
 }
 
 function showStanding() {
   const status = known.status;
   const old = status.last_round === null || seconds() - status.last_round > 120;
-  const parts = [`mode ${status.mode}`, status.control === "normal" ? null : status.control, old ? "what is shown is old" : null];
+  const parts = [`mode ${status.mode}`, status.control === "normal" ? null : status.control, old ? "the data is old" : null];
   const words = [...parts, ...status.problems].filter(Boolean).join("; ");
-  // What is said anew is read out anew.
+  // Screen readers speak the text again if it is set again, so it is set only if it has changed.
   if (at("standing").textContent !== words) at("standing").textContent = words;
   at("clock").textContent = status.last_round === null ? "no round yet" : `last round ${clock(status.last_round)}`;
 }
@@ -393,22 +393,22 @@ function showJobs() {
 // Figures, which the daemon draws.
 
 /** A drawing with its numbers as a table. */
-function figure(told) {
+function figure(data) {
   const box = document.createElement("figure");
-  if (told.svg) {
+  if (data.svg) {
     const drawing = document.createElement("img");
-    drawing.alt = told.title;
-    drawing.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(told.svg)}`;
+    drawing.alt = data.title;
+    drawing.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(data.svg)}`;
     box.append(drawing);
   } else {
-    box.append(told.title);
+    box.append(data.title);
   }
   const [more, summary, table] = ["details", "summary", "table"].map((name) => document.createElement(name));
-  summary.textContent = `As a table: ${told.title}`;
+  summary.textContent = `Show as a table: ${data.title}`;
   table.append(document.createElement("thead"), document.createElement("tbody"));
   const isTime = (head) => head === "from" || head === "at";
-  const word = (value, column) => (column === 0 && isTime(told.heads[0]) ? clock(value) : String(value));
-  fill(table, told.heads, told.rows.slice(-MOST_ROWS).map((row) => row.map(word)));
+  const word = (value, column) => (column === 0 && isTime(data.heads[0]) ? clock(value) : String(value));
+  fill(table, data.heads, data.rows.slice(-MOST_ROWS).map((row) => row.map(word)));
   const wide = document.createElement("div");
   wide.className = "wide";
   wide.append(table);
@@ -422,31 +422,31 @@ async function loadFigures() {
   const to = Math.ceil(seconds() / FIGURES_EVERY) * FIGURES_EVERY;
   const zone = -new Date().getTimezoneOffset() * 60;
   const query = new URLSearchParams({ from: to - days * 86400, to, zone });
-  const told = await Promise.all(FIGURES.map((kind) => ask(`v1/figures/${kind}?${query}`)));
+  const figures = await Promise.all(FIGURES.map((kind) => ask(`v1/figures/${kind}?${query}`)));
   if (days !== known.days) return;
   const open = [...at("figures").querySelectorAll("details")].map((more) => more.open);
-  at("figures").replaceChildren(...told.map(figure));
+  at("figures").replaceChildren(...figures.map(figure));
   at("figures").querySelectorAll("details").forEach((more, i) => { more.open = open[i] ?? false; });
 }
 
-/** Profiles are shown to those whom the daemon knows. */
+/** Loads the profiles, which only readers who have proved who they are may see. */
 async function loadProfiles() {
-  const told = await ask("v1/profiles", undefined, true);
-  at("profiles-section").hidden = !told;
-  if (!told) return;
-  const { profiles } = told;
+  const answer = await ask("v1/profiles", undefined, true);
+  at("profiles-section").hidden = !answer;
+  if (!answer) return;
+  const { profiles } = answer;
   const row = (p) => [
     chooser("profile", p.name, p), p.user, p.node_type, p.exec_plan, p.points.length, p.jobs, clock(p.updated_at),
   ];
-  fill(at("profiles"), ["Profile", "User", "Type of nodes", "Plan", "Sizes measured", "Jobs", "Last learned"], profiles.slice(0, MOST_ROWS).map(row));
+  fill(at("profiles"), ["Profile", "User", "Type of nodes", "Plan", "Measured sizes", "Jobs", "Last change"], profiles.slice(0, MOST_ROWS).map(row));
 }
 
 const keyOf = ({ user, name, node_type, exec_plan, batch }) => ({ user, name, node_type, exec_plan, batch });
 
 async function profileFigure(profile, job) {
   const here = job?.rate ? { at: job.nodes.length, rate: job.rate } : {};
-  const told = await ask(`v1/profiles/figure?${new URLSearchParams({ ...keyOf(profile), ...here })}`, undefined, true);
-  return told && figure(told);
+  const data = await ask(`v1/profiles/figure?${new URLSearchParams({ ...keyOf(profile), ...here })}`, undefined, true);
+  return data && figure(data);
 }
 
 function choose(what, focus) {
@@ -465,18 +465,18 @@ async function showDetail(focus) {
   await showMore(chosen);
 }
 
-/** What `infill explain` says of it, anew after each round. */
+/** Shows the text of `infill explain`, and loads it again after each round. */
 async function explain(chosen) {
   const { kind, name } = chosen;
   const state = `${kind} ${name} ${known.status?.last_round}`;
   const zone = -new Date().getTimezoneOffset() * 60;
-  const told = kind === "profile" ? { lines: [] } : await ask(`v1/explain/${encodeURIComponent(name)}?zone=${zone}`, undefined, true);
+  const answer = kind === "profile" ? { lines: [] } : await ask(`v1/explain/${encodeURIComponent(name)}?zone=${zone}`, undefined, true);
   if (known.chosen !== chosen) return;
   known.explained = state;
-  at("detail-words").textContent = (told?.lines ?? ["It is not there any more, or not shown to you."]).join("\n");
+  at("detail-words").textContent = (answer?.lines ?? ["It no longer exists, or you may not see it."]).join("\n");
 }
 
-/** What is asked for once, and again when a job has another generation, or where it is on its curve. */
+/** Shows curve and generations. They are loaded again when the job's generation or rate has changed. */
 async function showMore(chosen) {
   const job = chosen.kind === "job" ? known.status?.jobs.find((j) => String(j.job) === chosen.name) : null;
   const state = `${chosen.kind} ${chosen.name} ${JSON.stringify(chosen.profile ?? null)} ${job?.generation} ${job?.rate?.toPrecision(2)}`;
@@ -493,7 +493,7 @@ async function showMore(chosen) {
   fill(at("detail-table"), ["Generation", "Began", "Nodes", "Why"], rows.map((g) => [g.generation, clock(g.started_at), g.nodes.length, g.why]));
 }
 
-/** The curve of a profile, or of a job's, with where the job is on it. */
+/** Shows the curve of a profile, or of a job's profile with the job's present point. */
 async function showCurve(chosen, job) {
   const profile = chosen.profile ?? job?.profile;
   const drawn = profile ? await profileFigure(profile, job) : null;
@@ -598,7 +598,7 @@ function listen() {
   map.addEventListener("wheel", (event) => {
     event.preventDefault();
     const { x, y } = pointed(event);
-    // Some turn a wheel with shift into one to the side.
+    // Some browsers turn a wheel with shift into a horizontal one.
     const factor = Math.exp(clamp(event.deltaY || event.deltaX, -200, 200) / 400);
     if (event.shiftKey) zoomTime(factor, x);
     else zoomNodes(factor, y);
@@ -635,7 +635,7 @@ function listen() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { showLegend(); draw(); });
 }
 
-/** The node or the job at a place of the map. */
+/** Chooses the node or the job at a point of the map. */
 function pick({ x, y, high }) {
   const map = known.map;
   if (!map) return;
@@ -648,11 +648,11 @@ function pick({ x, y, high }) {
   choose(job ? { kind: "job", name: String(run[2] - JOBS_FROM) } : { kind: "node", name: row.node }, true);
 }
 
-// Going on.
+// Following the present.
 
 const pause = (millis) => new Promise((done) => setTimeout(done, millis));
 
-/** Nobody looks at a page that is hidden. */
+/** Waits while the page is hidden. */
 function awake() {
   if (!document.hidden) return null;
   return new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
@@ -672,20 +672,20 @@ async function follow() {
     } catch (error) {
       if (error instanceof Refused) return notice(error);
       if (error?.name !== "AbortError") {
-        notice(`The daemon cannot be reached, or does not answer: ${error.message}. What is shown is old.`);
+        notice(`The daemon cannot be reached, or does not answer: ${error.message}. The page shows old data.`);
       }
       await new Promise((done) => setTimeout(done, 3000));
     }
   }
 }
 
-/** What changes slowly. */
+/** Loads figures and profiles, which change slowly. */
 async function loadSlowly() {
   known.drawnAt = seconds();
   const all = await Promise.allSettled([loadFigures(), loadProfiles()]);
   const failed = all.find((one) => one.status === "rejected");
   if (!failed) return;
-  // In a minute again.
+  // Try again in a minute.
   known.drawnAt = seconds() - FIGURES_EVERY + 60;
   throw failed.reason;
 }

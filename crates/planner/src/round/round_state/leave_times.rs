@@ -60,16 +60,16 @@ impl RoundState {
         SaveWarning::from_stops(self.advisor.profile_stops(&key), self.config.agent.preempt_leave_secs)
     }
 
-    /// The time in which the job leaves a node, in words.
+    /// Says how long before a planned start the job leaves a node, and why.
     pub fn describe_leaving(&self, facts: &JobFacts) -> String {
         let key = self.profile_key(&facts.program, facts.place.lead_now.as_ref());
         let stops = self.advisor.profile_stops(&key).len();
         let alone_secs = self.leave_times.leave_secs(Some(facts.job), &key.node_type);
         let warning = self.save_warning(facts).map(|w| format!("; {w}")).unwrap_or_default();
         let saves = match (self.stop_time(facts).map(|stop| stop.max_alone_secs()), stops) {
-            (None, _) => "how long saving takes is unknown".to_owned(),
-            (Some(secs), 0) => format!("{secs:.0} s are allowed for saving, without any measured stop"),
-            (Some(secs), _) => format!("{secs:.0} s are allowed for saving, by its last {stops} stops"),
+            (None, _) => "how long it takes to save is not known yet".to_owned(),
+            (Some(secs), 0) => format!("{secs:.0} s are for saving, which has not been measured yet"),
+            (Some(secs), _) => format!("{secs:.0} s are for saving, based on its last {stops} stops"),
         };
         let shared_secs = self.shared_secs(facts);
         // Moments are whole seconds.
@@ -79,7 +79,7 @@ impl RoundState {
             String::new()
         };
         let leave_secs = alone_secs + if others.is_empty() { 0.0 } else { shared_secs };
-        format!("leaves a node {leave_secs:.0} s before the main queue wants it{others}: {saves}{warning}")
+        format!("leaves a node {leave_secs:.0} s before the main queue needs it{others}: {saves}{warning}")
     }
 
     /// How many seconds earlier the job leaves some node because others save at the same time, by the last

@@ -63,7 +63,10 @@ fn a_job_that_stays_alive_changes_its_size_cheaply_and_its_plan_at_the_cost_of_a
     facts.changing.way = RescaleMode::Live;
     assert_eq!(priced(&mut state, &facts), (3.0, 2.0, 18.0, Some(18.0)));
     let words = state.describe_rescale(&facts);
-    assert_eq!(words, "stays alive: 3.0 s to grow, 2.0 s to shrink, 18 s to start, 18 s for another plan");
+    assert_eq!(
+        words,
+        "its processes stay alive: 3.0 s to grow, 2.0 s to shrink, 18 s to start, 18 s to change its plan"
+    );
     // The costs that its owner declares are those of restarts.
     facts.claims.costs = Some(RescaleCosts { up_secs: 40.0, down_secs: 30.0, start_secs: 50.0 });
     assert_eq!(priced(&mut state, &facts), (3.0, 2.0, 50.0, Some(40.0)));

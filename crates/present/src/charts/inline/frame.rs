@@ -1,57 +1,57 @@
-//! What figures within a page have in common: the box with its axes.
+//! The frame that all figures within a page share: the box with its axes.
 
 use std::fmt::Write;
 
 use super::FigureScale;
 use crate::charts::markup;
 
-/// Pixels at the right edge, for half of the last word below the axis.
+/// Pixels at the right edge, for half of the last label below the axis.
 const RIGHT: u32 = 16;
 
-/// Width of a letter as a share of its height, about.
+/// The approximate width of a letter as a share of its height.
 const LETTER: f64 = 0.58;
 
-/// Size of the words beside rows, pixels.
+/// Font sizes of the labels on the left, in pixels.
 const LARGE: u32 = 13;
 const SMALL: u32 = 11;
 
-/// Lower than this, rows have small words.
+/// Rows lower than this many pixels have small labels.
 const LOW_ROW: f64 = 18.0;
 
-/// A box that is as wide as the page lets it be and so many pixels high, with the words around it.
+/// A box as wide as the page allows, with its axes and labels.
 pub(crate) struct FigureFrame<'a> {
-    /// What it shows, for those who do not see it.
+    /// The title, which screen readers speak.
     pub title: &'a str,
-    /// Pixels.
+    /// The height of the box, in pixels.
     pub height: f64,
-    /// From left to right.
+    /// The scale from left to right.
     pub x: FigureScale,
-    /// What that is.
+    /// The title of that scale.
     pub x_title: &'a str,
-    /// Words on the left.
+    /// The labels on the left.
     pub left: Vec<SideLabel>,
-    /// What they are.
+    /// The title above these labels.
     pub y_title: &'a str,
-    /// Pixels between them.
+    /// The distance between these labels, in pixels.
     pub distance: f64,
-    /// Whether a line goes from each across the box.
+    /// Whether a line goes from each of them across the box.
     pub is_ruled: bool,
 }
 
-/// A word on the left.
+/// A label on the left.
 pub(crate) struct SideLabel {
-    /// Pixels from the top.
+    /// Its distance from the top, in pixels.
     pub at: f64,
-    /// As it stands outside: [`FigureFrame`] shortens and escapes it.
+    /// The raw text: [`FigureFrame`] shortens and escapes it.
     pub word: String,
 }
 
 impl FigureFrame<'_> {
-    /// As SVG. `body` is what the box holds, as SVG: places from left to right are percentages, those from
-    /// top to bottom pixels.
+    /// The whole figure as SVG. `body` is the SVG inside the box: horizontal positions are percentages,
+    /// vertical ones pixels.
     pub fn to_svg(&self, body: &str) -> String {
         let size = if self.distance < LOW_ROW { SMALL } else { LARGE };
-        let words: Vec<String> = self.left.iter().map(|beside| markup::shorten_label(&beside.word)).collect();
+        let words: Vec<String> = self.left.iter().map(|label| markup::shorten_label(&label.word)).collect();
         let longest = words.iter().map(|word| word.chars().count()).max().unwrap_or(0);
         let left = (longest as f64 * LETTER * f64::from(size)).ceil() as u32 + 12;
         let mut svg = format!(
@@ -70,9 +70,11 @@ impl FigureFrame<'_> {
         for (at, _) in &ticks {
             let _ = write!(svg, "<line x1=\"{at}\" x2=\"{at}\" y2=\"100%\"/>");
         }
-        for beside in self.left.iter().filter(|_| self.is_ruled) {
-            let at = svg_number(beside.at);
-            let _ = write!(svg, "<line x2=\"100%\" y1=\"{at}\" y2=\"{at}\"/>");
+        if self.is_ruled {
+            for label in &self.left {
+                let at = svg_number(label.at);
+                let _ = write!(svg, "<line x2=\"100%\" y1=\"{at}\" y2=\"{at}\"/>");
+            }
         }
         let _ = write!(svg, "</g>\n{body}\n<g class=\"x\">");
         let below = svg_number(self.height + 18.0);
@@ -80,8 +82,8 @@ impl FigureFrame<'_> {
             let _ = write!(svg, "<text x=\"{at}\" y=\"{below}\">{word}</text>");
         }
         let _ = write!(svg, "</g>\n<g class=\"y\" style=\"font-size:{size}px\">");
-        for (beside, word) in self.left.iter().zip(&words) {
-            let at = svg_number(beside.at);
+        for (label, word) in self.left.iter().zip(&words) {
+            let at = svg_number(label.at);
             let _ =
                 write!(svg, "<text x=\"-8\" y=\"{at}\" dy=\".35em\">{}</text>", markup::escape_html(word));
         }
@@ -97,12 +99,12 @@ impl FigureFrame<'_> {
     }
 }
 
-/// A share as SVG writes it: `12.5%`.
+/// A share as an SVG percentage: `12.5%`.
 pub fn svg_percent(share: f64) -> String {
     format!("{}%", svg_number(100.0 * share))
 }
 
-/// With two decimals at most.
+/// A number with at most two decimals.
 pub(crate) fn svg_number(x: f64) -> String {
     let text = format!("{x:.2}");
     let short = text.trim_end_matches('0').trim_end_matches('.');

@@ -1,37 +1,36 @@
-//! Names beside their colours.
+//! Legends of figures within a page.
 
 use super::SeriesColour;
 use crate::charts::markup;
 
-/// A name of a legend.
+/// An entry of a legend.
 pub(crate) struct LegendKey<'a> {
-    /// As it stands outside.
+    /// The raw name; it is shortened and escaped.
     pub name: &'a str,
-    /// Its colour.
+    /// The colour of its marks.
     pub colour: SeriesColour,
-    /// Whether the figure shows it at first.
+    /// Whether the figure shows its marks at first.
     pub is_shown: bool,
 }
 
-/// Names that say what a colour means.
+/// A legend that names the colours.
 pub(crate) fn fixed_legend<'a>(keys: impl IntoIterator<Item = LegendKey<'a>>) -> String {
-    keys.into_iter()
-        .map(|key: LegendKey<'_>| format!("<span class=\"swatch\">{}</span>\n", key_html(&key)))
-        .collect()
+    keys.into_iter().map(|key| format!("<span class=\"swatch\">{}</span>\n", key_html(&key))).collect()
 }
 
-/// Names that show and hide what the figure's style sheet knows by `s0`, `s1` and so on. `figure` tells the
-/// page's figures apart.
+/// A legend whose entries show and hide the marks of the classes `s0`, `s1` and so on. `figure` is an id that
+/// is unique within the page.
 pub(crate) fn switch_legend<'a>(figure: &str, keys: impl IntoIterator<Item = LegendKey<'a>>) -> String {
-    let key = |(i, key): (usize, LegendKey<'_>)| {
+    let mut html = String::new();
+    for (i, key) in keys.into_iter().enumerate() {
         let checked = if key.is_shown { " checked" } else { "" };
-        format!(
+        html += &format!(
             "<input type=\"checkbox\" class=\"k{i}\" id=\"{figure}-{i}\" autocomplete=\"off\"{checked}>\
              <label class=\"swatch\" for=\"{figure}-{i}\">{}</label>\n",
             key_html(&key)
-        )
-    };
-    keys.into_iter().enumerate().map(key).collect()
+        );
+    }
+    html
 }
 
 fn key_html(key: &LegendKey<'_>) -> String {

@@ -1,10 +1,10 @@
 //! Figures within a page of HTML: a legend, a drawing as SVG, and its numbers as a table. They need no
 //! script, only the [`figure_style`] that the page includes once.
 //!
-//! They are written here and not by the drawing library, which knows one size and fixed colours. Places from
-//! left to right are shares of the width, so that words and dots keep their size on a phone, on a screen and
-//! on paper. Ink is the page's own, so that night and paper have theirs. What a mark stands for is its
-//! `<title>`, which browsers show where the reader points.
+//! They are written here and not by the drawing library, which supports only a fixed size and fixed colours.
+//! Horizontal positions are shares of the width, so that text and dots keep their size on a phone, on a
+//! screen and on paper. Lines and text have the page's own colour, which differs between light, dark and
+//! print. The `<title>` of a mark says what it shows; browsers show it where the reader points.
 
 mod frame;
 mod legend;
@@ -25,26 +25,26 @@ pub use steps::{StepFigure, StepLine};
 pub use table::NumberTable;
 pub(crate) use table::exact_number;
 
-/// Told apart by the colour-blind, too (Okabe and Ito; Tol).
+/// Colours that colour-blind readers can distinguish too (from Okabe and Ito, and from Tol).
 const PALETTE: [&str; 12] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#7b6ccf", "#44aa99",
     "#b0447a", "#999933", "#ee6677",
 ];
 
-/// A colour, by day and by night.
+/// The colour of a series or of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesColour {
-    /// One of those that are told apart, by its number; from [`Colour::COUNT`] on they come again.
+    /// A colour of the palette by its number. From [`SeriesColour::COUNT`] on the colours repeat.
     Of(usize),
-    /// Of what is unused.
+    /// Grey, for anything unused. It differs between light and dark pages.
     Grey,
 }
 
 impl SeriesColour {
-    /// How many are told apart.
+    /// The number of colours in the palette.
     pub const COUNT: usize = PALETTE.len();
 
-    /// Its class in the style sheet.
+    /// The colour's class in the style sheet.
     fn class(self) -> String {
         match self {
             SeriesColour::Of(i) => format!("c{}", i % SeriesColour::COUNT),
@@ -53,7 +53,8 @@ impl SeriesColour {
     }
 }
 
-/// The style sheet of all figures of a page; none has more than so many series that can be switched.
+/// The style sheet of all figures of a page. `most_series` is the largest number of switchable series in one
+/// of them.
 pub fn figure_style(most_series: usize) -> String {
     let mut text = include_str!("style.css").to_owned();
     for (i, colour) in PALETTE.iter().enumerate() {

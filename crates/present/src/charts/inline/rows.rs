@@ -1,4 +1,4 @@
-//! A row for each of several things, with a mark for each of its values: bars or dots.
+//! A figure with a row for each of several things, and a bar or a dot for each of its values.
 
 use std::fmt::Write;
 
@@ -7,91 +7,95 @@ use super::legend::{self, LegendKey};
 use super::{FigureScale, NumberTable, SeriesColour, exact_number};
 use crate::charts::markup::escape_html;
 
-/// Pixels between the bars of one row and the next.
+/// Pixels between the bars of one row and those of the next.
 const GAP: f64 = 10.0;
 
-/// Pixels of a row's bars: of one, and of each of several.
+/// Height of a row's only bar, in pixels.
 const LONE_BAR: f64 = 24.0;
+
+/// Height of each of a row's several bars, in pixels.
 const BAR: f64 = 11.0;
 
-/// Pixels of a row of dots, and of half a dot.
+/// Height of a row of dots, in pixels.
 const DOT_ROW: f64 = 14.0;
+
+/// Radius of a dot, in pixels.
 const DOT: f64 = 4.5;
 
-/// From this share of the width on, a bar has room for its own number.
+/// A bar of at least this share of the width has its number inside.
 const ROOMY: f64 = 0.3;
 
 /// How values are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowMarks {
-    /// As a bar each, one below the other.
+    /// A bar for each value, one below the other.
     Bars,
-    /// As one bar, each value where the one before ends; those below 0 lie on the left of 0.
+    /// One bar in which each value begins where the one before ends. Negative values lie on the left of 0.
     Stacked,
-    /// As a dot each, all in one line.
+    /// A dot for each value, all in one line.
     Dots,
 }
 
-/// What has a value in each row.
+/// A series of values, one in each row.
 #[derive(Clone, Debug)]
 pub struct RowSeries {
-    /// Its name.
+    /// Its raw name; may be empty for the only series.
     pub name: String,
-    /// Its colour.
+    /// The colour of its marks.
     pub colour: SeriesColour,
-    /// One for each row.
+    /// A value for each row. Missing and infinite ones count as 0.
     pub values: Vec<f64>,
 }
 
-/// See the module's text. All texts are as they stand outside.
+/// A figure of rows. All texts are raw; they are escaped here.
 #[derive(Clone, Debug)]
 pub struct RowFigure<'a> {
-    /// Tells the page's figures apart: a word.
+    /// A word that is unique within the page.
     pub id: &'a str,
-    /// What is shown.
+    /// The title, which screen readers speak.
     pub title: &'a str,
-    /// What a row is.
+    /// What a row is, such as `policy`.
     pub row: &'a str,
-    /// What the values are, with their unit.
+    /// The title of the axis of values, with their unit.
     pub values: &'a str,
-    /// What stands behind a value: ` %`, or nothing.
+    /// The text after a value: ` %`, or nothing.
     pub sign: &'a str,
-    /// Of the rows, the first on top.
+    /// The names of the rows, the first on top.
     pub names: Vec<String>,
-    /// What has a value in each.
+    /// The series, each with a value in each row.
     pub series: Vec<RowSeries>,
-    /// How these are shown.
+    /// How the values are shown.
     pub marks: RowMarks,
 }
 
 impl RowFigure<'_> {
-    /// Legend and drawing. Dots that cover each other can be switched off; a lone series needs no legend.
+    /// The legend and the drawing. Dots may cover each other, so their series can be switched off. A single
+    /// series needs no legend.
     pub fn to_html(&self) -> String {
-        let keys =
-            || self.series.iter().map(|s| LegendKey { name: &s.name, colour: s.colour, is_shown: true });
         let legend = match self.marks {
-            RowMarks::Dots => legend::switch_legend(self.id, keys()),
-            _ if self.series.len() > 1 => legend::fixed_legend(keys()),
+            RowMarks::Dots => legend::switch_legend(self.id, self.legend_keys()),
+            _ if self.series.len() > 1 => legend::fixed_legend(self.legend_keys()),
             _ => String::new(),
         };
         legend + &self.svg()
     }
 
-    /// The same as numbers: a row a row, a column a series.
+    fn legend_keys(&self) -> impl Iterator<Item = LegendKey<'_>> {
+        self.series.iter().map(|series| LegendKey {
+            name: &series.name,
+            colour: series.colour,
+            is_shown: true,
+        })
+    }
+
+    /// The values as a table with a column for each series.
     pub fn to_table(&self) -> NumberTable {
         let heads = std::iter::once(self.row.to_owned()).chain(self.series.iter().map(|s| s.name.clone()));
-        NumberTable {
-            heads: heads.collect(),
-            rows: self
-                .names
-                .iter()
-                .enumerate()
-                .map(|(i, name): (usize, &String)| {
-                    let values = self.series.iter().map(|s| self.value_text(finite_value(s, i)));
-                    std::iter::once(name.clone()).chain(values).collect()
-                })
-                .collect(),
-        }
+        let rows = self.names.iter().enumerate().map(|(i, name)| {
+            let values = self.series.iter().map(|s| self.value_text(finite_value(s, i)));
+            std::iter::once(name.clone()).chain(values).collect()
+        });
+        NumberTable { heads: heads.collect(), rows: rows.collect() }
     }
 
     fn svg(&self) -> String {
@@ -106,10 +110,7 @@ impl RowFigure<'_> {
                 .names
                 .iter()
                 .enumerate()
-                .map(|(i, name): (usize, &String)| SideLabel {
-                    at: pitch * (i as f64 + 0.5),
-                    word: name.clone(),
-                })
+                .map(|(i, name)| SideLabel { at: pitch * (i as f64 + 0.5), word: name.clone() })
                 .collect(),
             y_title: self.row,
             distance: pitch,
@@ -139,31 +140,34 @@ impl RowFigure<'_> {
     }
 
     fn scale(&self) -> FigureScale {
-        FigureScale::around_values(
-            (0..self.series.len())
-                .flat_map(|series: usize| (0..self.names.len()).map(move |row| self.span(series, row)))
-                .flat_map(|(from, to)| [from, to]),
-        )
+        let marks =
+            (0..self.series.len()).flat_map(|series| (0..self.names.len()).map(move |row| (series, row)));
+        let ends = marks.flat_map(|(series, row)| {
+            let (from, to) = self.span(series, row);
+            [from, to]
+        });
+        FigureScale::around_values(ends)
     }
 
-    /// From where to where a value reaches.
+    /// The two ends of a value's mark, in the unit of the values.
     fn span(&self, series: usize, row: usize) -> (f64, f64) {
-        let own = self.series.get(series).map_or(0.0, |s| finite_value(s, row));
-        let before = self.series.iter().take(series).map(|s| finite_value(s, row));
+        let value = self.series.get(series).map_or(0.0, |s| finite_value(s, row));
+        let earlier_values = self.series.iter().take(series).map(|s| finite_value(s, row));
         let from: f64 = match self.marks {
-            RowMarks::Stacked => before.filter(|other| (*other < 0.0) == (own < 0.0)).sum(),
+            RowMarks::Stacked => earlier_values.filter(|other| (*other < 0.0) == (value < 0.0)).sum(),
             RowMarks::Bars | RowMarks::Dots => 0.0,
         };
-        (from, from + own)
+        (from, from + value)
     }
 
     fn mark(&self, x: FigureScale, series: usize, row: usize) -> String {
         let (from, to) = self.span(series, row);
-        let (Some(of), Some(name)) = (self.series.get(series), self.names.get(row)) else {
+        let Some(series_name) = self.series.get(series).map(|series| &series.name) else {
             return String::new();
         };
-        let of_what = if of.name.is_empty() { String::new() } else { format!(", {}", of.name) };
-        let title = escape_html(&format!("{name}{of_what}: {}", self.value_text(to - from)));
+        let Some(row_name) = self.names.get(row) else { return String::new() };
+        let suffix = if series_name.is_empty() { String::new() } else { format!(", {series_name}") };
+        let title = escape_html(&format!("{row_name}{suffix}: {}", self.value_text(to - from)));
         let top = self.pitch() * row as f64;
         if self.marks == RowMarks::Dots {
             let at = svg_percent(x.share_of(to));
@@ -186,7 +190,7 @@ impl RowFigure<'_> {
         )
     }
 
-    /// A lone series has its numbers at the ends of its bars.
+    /// Whether numbers stand at the ends of the bars: they do for a single series.
     fn is_numbered(&self) -> bool {
         self.marks == RowMarks::Bars && self.series.len() == 1
     }
@@ -198,12 +202,12 @@ impl RowFigure<'_> {
             let at = x.share_of(from.max(to));
             let middle = svg_number(self.pitch() * (row as f64 + 0.5));
             let is_within = (x.share_of(to) - x.share_of(from)).abs() >= ROOMY;
-            let (class, beside) = if is_within { (" class=\"end\"", -6) } else { ("", 6) };
+            let (class, offset) = if is_within { (" class=\"end\"", -6) } else { ("", 6) };
             let at = svg_percent(at);
             let word = format!("{:.1}{}", to - from, self.sign);
             let _ = write!(
                 text,
-                "<text{class} x=\"{at}\" dx=\"{beside}\" y=\"{middle}\" dy=\".35em\">{word}</text>"
+                "<text{class} x=\"{at}\" dx=\"{offset}\" y=\"{middle}\" dy=\".35em\">{word}</text>"
             );
         }
         text

@@ -1,8 +1,8 @@
-//! Where values lie between the edges of a figure.
+//! Maps values to positions between the edges of a figure.
 
 use crate::charts::ValueAxis;
 
-/// From one edge to the other.
+/// A linear scale from one edge of a figure to the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FigureScale {
     from: f64,
@@ -11,31 +11,34 @@ pub(crate) struct FigureScale {
 }
 
 impl FigureScale {
-    /// Has all of these and 0, and ends at round numbers.
+    /// A scale that contains all of these values and 0, and ends at round numbers.
     pub fn around_values(values: impl IntoIterator<Item = f64>) -> FigureScale {
-        let (low, high) = values
-            .into_iter()
-            .filter(|x| x.is_finite())
-            .fold((0.0, 0.0), |(low, high): (f64, f64), x| (low.min(x), high.max(x)));
+        let mut low: f64 = 0.0;
+        let mut high: f64 = 0.0;
+        for value in values.into_iter().filter(|value| value.is_finite()) {
+            low = low.min(value);
+            high = high.max(value);
+        }
         let step = ValueAxis::for_rates(positive_end(high.max(-low))).step;
         let to = (high / step).ceil() * step;
         let from = (low / step).floor() * step;
         FigureScale { from, to: if to > from { to } else { from + step }, step }
     }
 
-    /// From 0 to exactly there.
+    /// A scale from 0 to exactly `end`.
     pub fn from_zero_to(end: f64) -> FigureScale {
         let to = positive_end(end);
         FigureScale { from: 0.0, to, step: ValueAxis::for_rates(to).step }
     }
 
-    /// Where a value is: 0 at the lower edge, 1 at the upper one.
+    /// The position of a value: 0 at the lower edge, 1 at the upper one. Values outside are moved to the
+    /// edge.
     pub fn share_of(&self, value: f64) -> f64 {
         let share = (value - self.from) / (self.to - self.from);
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Round values with their words: `0`, `0.5`, `1`; `0`, `20M`, `40M`.
+    /// Round values with their labels: `0`, `0.5`, `1`; `0`, `20M`, `40M`.
     pub fn labelled_ticks(&self) -> Vec<(f64, String)> {
         let (scale, unit) = match self.to.max(-self.from) {
             top if top >= 1e9 => (1e9, "G"),
@@ -44,17 +47,19 @@ impl FigureScale {
             _ => (1.0, ""),
         };
         let decimals = (-(self.step / scale * 1.000_001).log10().floor()).max(0.0) as usize;
-        let word = |at: f64| match at {
-            0.0 => "0".to_owned(),
-            _ => format!("{:.decimals$}{unit}", at / scale),
-        };
         let first = (self.from / self.step).round() as i64;
         let last = (self.to / self.step * 1.000_001).floor() as i64;
-        (first..=last).map(|i| i as f64 * self.step).map(|at| (at, word(at))).collect()
+        let mut ticks = Vec::new();
+        for value in (first..=last).map(|i| i as f64 * self.step) {
+            let label =
+                if value == 0.0 { "0".to_owned() } else { format!("{:.decimals$}{unit}", value / scale) };
+            ticks.push((value, label));
+        }
+        ticks
     }
 }
 
-/// An end that an axis can have.
+/// The end of an axis: `end` if it is a positive normal number, else 1.
 fn positive_end(end: f64) -> f64 {
     if end.is_normal() && end > 0.0 { end } else { 1.0 }
 }

@@ -1,33 +1,33 @@
-//! The numbers of a figure as a table, which the reader opens.
+//! The numbers of a figure as a table that the reader can open.
 
 use crate::charts::markup::escape_html;
 
-/// See the module's text.
+/// A table of raw texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberTable {
-    /// Over the columns.
+    /// The headers of the columns.
     pub heads: Vec<String>,
-    /// Each with as many cells as there are heads, the first of which names it.
+    /// Rows with a cell for each header. The first cell names the row.
     pub rows: Vec<Vec<String>>,
 }
 
 impl NumberTable {
-    /// As HTML; closed at first.
+    /// The table as HTML, closed at first.
     pub fn to_html(&self) -> String {
-        let row = |cells: &[String], tag: &str| -> String {
-            let cells: String =
-                cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape_html(cell))).collect();
-            format!("<tr>{cells}</tr>\n")
-        };
-        let rows: String = self.rows.iter().map(|cells| row(cells, "td")).collect();
+        let head = row_html(&self.heads, "th");
+        let rows: String = self.rows.iter().map(|cells| row_html(cells, "td")).collect();
         format!(
-            "<details>\n<summary>Numbers</summary>\n<div class=\"wide\"><table>\n{}{rows}</table></div>\n</details>\n",
-            row(&self.heads, "th")
+            "<details>\n<summary>Numbers</summary>\n<div class=\"wide\"><table>\n{head}{rows}</table></div>\n</details>\n"
         )
     }
 }
 
-/// A number of a table: of a thousand or more all digits before the point, else four digits.
+fn row_html(cells: &[String], tag: &str) -> String {
+    let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape_html(cell))).collect();
+    format!("<tr>{cells}</tr>\n")
+}
+
+/// A number of a table: all digits before the point from a thousand on, else four significant digits.
 pub(crate) fn exact_number(x: f64) -> String {
     if x == 0.0 || !x.is_finite() {
         return "0".to_owned();

@@ -1,4 +1,4 @@
-//! Figures within a page: their coordinates and numbers, written down.
+//! Tests of the coordinates and numbers of figures within a page.
 
 use super::*;
 
@@ -11,15 +11,14 @@ fn rows(marks: RowMarks, series: Vec<RowSeries>) -> RowFigure<'static> {
     RowFigure { id: "r", title: "A & B", row: "policy", values: "share, %", sign: " %", names, series, marks }
 }
 
-/// The first attribute of this name in each of the elements.
+/// The values of an attribute in all elements of a name.
 fn all<'a>(html: &'a str, element: &str, attribute: &str) -> Vec<&'a str> {
-    let open = format!("<{element} ");
+    let open = format!("<{element}");
     let name = format!(" {attribute}=\"");
-    let tags = html.split(open.as_str()).skip(1).filter_map(|rest| rest.split_once('>'));
-    let value = |(tag, _): (&'a str, &str)| tag.split_once(name.as_str())?.1.split_once('"');
-    // The first attribute has no blank before it, since the element's name took it.
-    let first = |(tag, rest)| value((tag, rest)).or_else(|| tag.strip_prefix(&name[1..])?.split_once('"'));
-    tags.filter_map(first).map(|(value, _)| value).collect()
+    let tags = html.split(open.as_str()).skip(1).filter_map(|rest| Some(rest.split_once('>')?.0));
+    tags.filter(|tag| tag.starts_with(' '))
+        .filter_map(|tag| Some(tag.split_once(name.as_str())?.1.split_once('"')?.0))
+        .collect()
 }
 
 fn titles(html: &str) -> Vec<&str> {
@@ -27,7 +26,7 @@ fn titles(html: &str) -> Vec<&str> {
 }
 
 #[test]
-fn ticks_are_round_and_said_in_few_digits() {
+fn ticks_are_round_and_have_few_digits() {
     let words = |scale: FigureScale| {
         scale.labelled_ticks().into_iter().map(|(_, word)| word).collect::<Vec<_>>().join(" ")
     };
@@ -56,17 +55,17 @@ fn tables_have_all_digits_of_large_numbers() {
 }
 
 #[test]
-fn a_lone_bar_says_its_number() {
+fn the_bars_of_a_single_series_have_numbers() {
     let html = rows(RowMarks::Bars, vec![series("", 0, &[100.0, 10.0])]).to_html();
     assert_eq!(all(&html, "rect", "width"), ["100%", "10%"]);
     assert_eq!(titles(&html), ["&lt;first&gt;: 100 %", "second: 10 %"]);
     assert!(html.contains(">100.0 %</text>") && html.contains(">10.0 %</text>"), "{html}");
-    assert_eq!(html.matches("class=\"end\"").count(), 1, "the short bar has its number behind it");
+    assert_eq!(html.matches("class=\"end\"").count(), 1, "the number of the short bar is outside of it");
     assert!(!html.contains("class=\"swatch\"") && html.contains("aria-label=\"A &amp; B\""), "{html}");
 }
 
 #[test]
-fn bars_stand_below_each_other_or_go_on_where_one_ends() {
+fn bars_are_separate_or_stacked() {
     let two = || vec![series("x", 1, &[10.0, 40.0]), series("y", 2, &[30.0, f64::NAN])];
     let beside = rows(RowMarks::Bars, two()).to_html();
     assert_eq!(all(&beside, "rect", "x"), ["0%"; 4]);
@@ -80,7 +79,7 @@ fn bars_stand_below_each_other_or_go_on_where_one_ends() {
     assert_eq!(
         all(&less.to_html(), "rect", "x"),
         ["25%", "25%", "0%", "75%"],
-        "what is below 0 lies on its left"
+        "negative values lie on the left of 0"
     );
     let table = less.to_table();
     assert_eq!(table.heads, ["policy", "x", "y"]);
@@ -95,7 +94,7 @@ fn dots_can_be_switched_off() {
     assert_eq!(all(&html, "circle", "cx"), ["25%", "100%", "75%", "0%"]);
     assert_eq!(all(&html, "circle", "cy"), ["7", "21", "7", "21"]);
     assert_eq!(all(&html, "input", "id"), ["r-0", "r-1"]);
-    assert!(html.contains("<g class=\"c1 s1\">"), "colours come again: {html}");
+    assert!(html.contains("<g class=\"c1 s1\">"), "colours repeat: {html}");
     let style = figure_style(2);
     assert!(style.contains(".k1:not(:checked) ~ .chart .s1 { display: none; }") && !style.contains(".k2"));
     assert!(style.contains(".c11 {") && !style.contains(".c12") && !style.contains("url("));
@@ -116,7 +115,7 @@ fn steps(lines: Vec<StepLine>) -> StepFigure<'static> {
 }
 
 #[test]
-fn lines_go_in_steps_and_only_the_shown_ones_at_first() {
+fn lines_go_in_steps_and_some_are_hidden_at_first() {
     let points = [(0.0, 50.0), (2.5, 100.0), (5.0, 100.0), (5.001, 99.99), (7.5, 0.0), (10.0, 0.0)];
     let html = steps(vec![line("filled", true, &points), line("other", false, &points)]).to_html();
     assert_eq!(
@@ -152,7 +151,7 @@ fn cells(cells: Vec<Vec<Option<usize>>>) -> RasterFigure<'static> {
 }
 
 #[test]
-fn cells_side_by_side_are_one_stroke() {
+fn adjacent_cells_are_one_stroke() {
     let idle = Some(0);
     let job = Some(1);
     let html = cells(vec![vec![idle, idle, None, job, idle], vec![None, job, job, job, None]]).to_html();
@@ -168,7 +167,7 @@ fn cells_side_by_side_are_one_stroke() {
 }
 
 #[test]
-fn many_rows_fit_a_sheet_and_some_have_their_names() {
+fn many_rows_fit_a_sheet_and_only_some_are_named() {
     let html = cells(vec![vec![None]; 128]).to_html();
     assert_eq!(all(&html, "svg", "height"), ["640", "100%"]);
     assert_eq!((1..=128).filter(|i| html.contains(&format!(">n&lt;{i}&gt;</text>"))).count(), 43);
