@@ -263,13 +263,13 @@ impl MixtureSums {
 
     /// The shares, 0 to 1, by row, column and part. `nodes`: the number of nodes of each row.
     fn into_shares(mut self, nodes: &[u32]) -> Vec<f32> {
-        for row in 0..self.rows {
+        for (row, count) in nodes.iter().enumerate().take(self.rows) {
             let mut between = [0.0_f32; USE_KINDS];
             for column in 0..self.columns {
                 for (part, between) in between.iter_mut().enumerate() {
                     *between += *self.difference_mut(row, column, part);
                     let share = self.sum_mut(row, column, part);
-                    *share = ((*share + *between) / nodes[row].max(1) as f32).clamp(0.0, 1.0);
+                    *share = ((*share + *between) / (*count).max(1) as f32).clamp(0.0, 1.0);
                 }
             }
         }

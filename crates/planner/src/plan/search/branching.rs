@@ -214,9 +214,9 @@ impl ChoiceVariance {
     fn cost_of_others(&self, job: usize, step: usize, prices: &[f64]) -> f64 {
         let mut paid = 0.0;
         let mut shares = 0.0;
-        for kind in 1..self.kinds {
+        for (kind, price) in prices.iter().enumerate().take(self.kinds).skip(1) {
             let share = self.share_at(job, step, kind);
-            paid += prices[kind] * share.nodes;
+            paid += price * share.nodes;
             shares += share.share;
         }
         if shares < NOTHING { 0.0 } else { paid / shares }
