@@ -112,7 +112,7 @@ async fn a_job_that_only_the_last_round_knows_is_explained_to_those_who_may_see_
         daemon.keep_private(PrivateData::parse(private));
         let (status, body) = daemon.get(who, "/v1/explain/424777").await;
         assert_eq!(status, expected, "{who:?}, {private}: {body}");
-        let says = "job 424777 is not among the malleable jobs any more";
+        let says = "job 424777 is no longer among the malleable jobs";
         assert_eq!(body.contains(says), expected == 200, "{who:?}, {private}: {body}");
         let (status, body) = daemon.get(who, "/v1/explain/424888").await;
         assert_eq!(status, 404, "{who:?}, {private}: {body}");

@@ -97,7 +97,7 @@ impl HiddenFact {
             HiddenFact::Profile => "secret-profile",
             HiddenFact::Generation => "secret-reason",
             HiddenFact::Unowned => "job 424999",
-            HiddenFact::Turn => "has had 7.7 node-hours",
+            HiddenFact::Turn => "used 7.7 node-hours",
             HiddenFact::Subject => "secret-subject",
             HiddenFact::BadNode => "broken-node",
             HiddenFact::Former => "former-reason",
