@@ -1,8 +1,8 @@
-//! How well the advisor learns published scaling tables, beside simpler schemes, and what a fit and a choice
-//! take.
+//! Measures how well the advisor learns published scaling tables, compared with simpler schemes. Also
+//! measures what a fit and a choice take.
 //!
-//! `cargo bench --bench advisor`. The tables are not part of this repository; where they are absent, it says
-//! so and only measures times.
+//! `cargo bench --bench advisor`. The tables are not part of this repository. Without them the bench says so
+//! and only measures times.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! A round however many malleable jobs wait: `cargo bench --bench crowd`.
+//! A round in which very many malleable jobs wait: `cargo bench --bench crowd`.
 //!
-//! Nobody holds anything, and all nodes are free; in two cases every third is wanted in some minutes. Goals:
-//! at most 0.2 s where 3,000 jobs wait for 8 nodes; at most 1 s and 400 MiB where 10,000 jobs wait for 10,000
-//! nodes, most of them for the same half. Each case runs in a process of its own, so that the most memory
-//! that it has had is its own.
+//! No job holds a node, and all nodes are free. In two cases the main queue wants every third node in some
+//! minutes. Goals: at most 0.2 s where 3,000 jobs wait for 8 nodes; at most 1 s and 400 MiB where 10,000 jobs
+//! wait for 10,000 nodes, most of them for the same half. Each case runs in its own process, so that the peak
+//! memory belongs to it alone.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -29,16 +29,16 @@ const NOW: i64 = 1_800_000_000;
 
 const PARTITION: &str = "infill";
 
-/// Rounds; the slowest counts, for the planner's deadline is one for each.
+/// Number of rounds. The slowest counts, because the planner's deadline holds for each round.
 const ROUNDS: i64 = 5;
 
-/// Users, each with as many jobs.
+/// Number of users. Each has equally many jobs.
 const USERS: u32 = 50;
 
-/// Jobs, nodes, and whether every third node is wanted soon.
+/// Each case: jobs, nodes, and whether the main queue wants every third node soon.
 const CASES: [(u32, usize, bool); 3] = [(3_000, 8, false), (3_000, 8, true), (10_000, 10_000, true)];
 
-/// Idle nodes, of which every third may be wanted soon, and the jobs in the queue.
+/// Idle nodes and the jobs in the queue. With `wanted`, the main queue wants every third node soon.
 fn snapshot(jobs: u32, nodes: usize, wanted: bool) -> Snapshot {
     let kind = NodeType::new("gpu:a100:4/cpu64");
     let node = |n: usize| Node {
@@ -62,7 +62,7 @@ fn snapshot(jobs: u32, nodes: usize, wanted: bool) -> Snapshot {
     snapshot
 }
 
-/// A job that waits: of a sweep, so that many are alike.
+/// A waiting job of a parameter sweep: many jobs are alike.
 fn facts(n: u32, excluded: &ExcludedNodes) -> JobFacts {
     let user = n % USERS;
     let sizes = [(1, 64), (1, 8), (2, 16), (4, 4)][(n / USERS % 4) as usize];
@@ -97,7 +97,7 @@ fn measure(jobs: u32, nodes: usize, wanted: bool) {
     let snapshot = snapshot(jobs, nodes, wanted);
     let half: ExcludedNodes = snapshot.nodes.iter().step_by(2).map(|node| node.name.clone()).collect();
     let facts: Vec<JobFacts> = (0..jobs).map(|n| facts(n, &half)).collect();
-    let mut scene = RoundState::new(config.clone(), UnixTime(NOW));
+    let mut state = RoundState::new(config.clone(), UnixTime(NOW));
     let mut took: Vec<Vec<Duration>> = Vec::new();
     let mut about = String::new();
     for round in 0..ROUNDS {
@@ -105,22 +105,22 @@ fn measure(jobs: u32, nodes: usize, wanted: bool) {
         let mut clock = Instant::now();
         let mut stages = Vec::new();
         let mut lap = || stages.push(std::mem::replace(&mut clock, Instant::now()).elapsed());
-        scene.ingest_snapshot(&snapshot, &facts, AdvisorMode::Probe, now);
+        state.ingest_snapshot(&snapshot, &facts, AdvisorMode::Probe, now);
         lap();
-        let question = scene.round_input(&facts, RoundConstraints::FREE, now);
+        let input = state.round_input(&facts, RoundConstraints::FREE, now);
         lap();
-        let plan = question.solve_plan(&config);
+        let plan = input.solve_plan(&config);
         lap();
-        let judged = check_solved_plan(&question, &config, Ok(plan)).expect("a plan that passes");
+        let judged = check_solved_plan(&input, &config, Ok(plan)).expect("a plan that passes");
         lap();
-        let report = question.explain_plan(&config, &judged.plan);
+        let report = input.explain_plan(&config, &judged.plan);
         lap();
         assert!(judged.refused.is_empty(), "{:?}", judged.refused);
         let start = judged.plan.jobs.iter().filter(|job| !job.nodes.is_empty()).count();
         let given: usize = judged.plan.jobs.iter().map(|job| job.nodes.len()).sum();
         about = format!(
             "{} jobs are planned and {} explained, {start} start on {given} nodes, {:?}",
-            question.jobs.len(),
+            input.jobs.len(),
             report.jobs.len(),
             judged.plan.status
         );

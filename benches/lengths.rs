@@ -1,8 +1,8 @@
-//! How long it takes to learn how long jobs run: `cargo bench --bench lengths`.
+//! Measures how long it takes to learn how long jobs run: `cargo bench --bench lengths`.
 //!
-//! A hundred thousand jobs of five hundred users that have ended. Goals: at most 50 µs to take one in, at
-//! most 100 µs to say what is expected of one, with a forest; at most 60 s and 500 MiB to grow the forest
-//! anew. The same history and seed give the same answer.
+//! The history is a hundred thousand ended jobs of five hundred users. Goals: at most 50 µs to learn one
+//! ended job; at most 100 µs to predict one with a forest; at most 60 s and 500 MiB to grow the forest again.
+//! The same history and seed give the same answer.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -14,19 +14,19 @@ use infill_model::{JobId, PastJob, Submission, UserEstimate};
 
 const JOBS: usize = 100_000;
 
-/// Jobs that are looked up.
+/// Number of jobs that are predicted.
 const ASKED: u32 = 2_000;
 
-/// A number between 0 and 1 that follows from others (SplitMix64).
-fn chance(of: u64) -> f64 {
-    let mut z = of.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(0x9E37_79B9_7F4A_7C15);
+/// A pseudo-random number between 0 and 1, derived from `input` (SplitMix64).
+fn chance(input: u64) -> f64 {
+    let mut z = input.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 fn past(number: usize) -> PastJob {
-    let dice = |what: u64| chance(number as u64 * 16 + what);
+    let dice = |draw: u64| chance(number as u64 * 16 + draw);
     let user = (dice(0) * 500.0) as u32;
     let kind = (dice(1) * 4.0) as u32;
     let at = 60.0 * number as f64;
@@ -43,18 +43,18 @@ fn past(number: usize) -> PastJob {
     PastJob { job, ended_at: at + secs, secs, word: UserEstimate::default() }
 }
 
-/// Says how long something took, and whether that is within its goal.
-fn tell(what: &str, value: f64, unit: &str, goal: f64) {
+/// Prints how long something took, and whether that is within its goal.
+fn report(title: &str, value: f64, unit: &str, goal: f64) {
     let verdict = if value <= goal { "within" } else { "BEYOND" };
-    println!("{what:<44} {value:9.2} {unit}  ({verdict} its goal of {goal} {unit})");
+    println!("{title:<44} {value:9.2} {unit}  ({verdict} its goal of {goal} {unit})");
 }
 
-fn median_us(outlook: &mut LengthPredictor, from: usize) -> f64 {
+fn median_us(predictor: &mut LengthPredictor, from: usize) -> f64 {
     let mut times: Vec<f64> = (0..ASKED)
         .map(|n| {
             let job = past(from + n as usize).job;
             let began = Instant::now();
-            outlook.add_job(JobId(n + 1), &job);
+            predictor.add_job(JobId(n + 1), &job);
             began.elapsed().as_secs_f64() * 1e6
         })
         .collect();
@@ -64,37 +64,40 @@ fn median_us(outlook: &mut LengthPredictor, from: usize) -> f64 {
 
 fn main() {
     let history: Vec<PastJob> = (0..JOBS).map(past).collect();
-    let mut outlook = LengthPredictor::default();
+    let mut predictor = LengthPredictor::default();
     let began = Instant::now();
-    outlook.learn_history(&history);
+    predictor.learn_history(&history);
     let learned_us = began.elapsed().as_secs_f64() * 1e6 / JOBS as f64;
-    let alone_us = median_us(&mut outlook, JOBS);
-    outlook.retain(|_| false);
+    let alone_us = median_us(&mut predictor, JOBS);
+    predictor.retain(|_| false);
     let memory = || common::most_resident_kib().map_or(0.0, |kib| kib as f64 / 1024.0);
     let before = memory();
     let began = Instant::now();
-    let forest = outlook.forest_training().grow_forest(1).expect("a forest").expect("jobs enough");
+    let forest = predictor.forest_training().grow_forest(1).expect("a forest").expect("jobs enough");
     let grown_secs = began.elapsed().as_secs_f64();
     let grown_mib = memory() - before;
-    outlook.set_forest(forest);
-    let with_forest_us = median_us(&mut outlook, JOBS);
-    let said: Vec<f64> = (1..=ASKED)
-        .map(|n| outlook.predict_lengths(JobId(n), &UserEstimate::default()).quantile_secs(0.5))
+    predictor.set_forest(forest);
+    let with_forest_us = median_us(&mut predictor, JOBS);
+    let predicted: Vec<f64> = (1..=ASKED)
+        .map(|n| predictor.predict_lengths(JobId(n), &UserEstimate::default()).quantile_secs(0.5))
         .collect();
-    tell("to take in a job that has ended", learned_us, "us", 50.0);
-    tell("to say what is expected, without a forest", alone_us, "us", 100.0);
-    tell("to say what is expected, with a forest", with_forest_us, "us", 100.0);
-    tell("to grow the forest anew", grown_secs, "s", 60.0);
-    tell("memory that this takes at most", grown_mib, "MiB", 500.0);
+    report("to learn a job that has ended", learned_us, "us", 50.0);
+    report("to predict a job, without a forest", alone_us, "us", 100.0);
+    report("to predict a job, with a forest", with_forest_us, "us", 100.0);
+    report("to grow the forest again", grown_secs, "s", 60.0);
+    report("peak memory of that", grown_mib, "MiB", 500.0);
     let mut again = LengthPredictor::default();
     again.learn_history(&history);
     again.set_forest(again.forest_training().grow_forest(1).expect("a forest").expect("jobs enough"));
     (1..=ASKED).for_each(|n| again.add_job(JobId(n), &past(JOBS + n as usize - 1).job));
-    let same = (1..=ASKED).zip(&said).all(|(n, said)| {
-        again.predict_lengths(JobId(n), &UserEstimate::default()).quantile_secs(0.5) == *said
+    let same = (1..=ASKED).zip(&predicted).all(|(n, secs)| {
+        again.predict_lengths(JobId(n), &UserEstimate::default()).quantile_secs(0.5) == *secs
     });
     println!("the same history and seed give the same answer: {same}");
-    let right = |(n, said): (usize, &f64)| (past(JOBS + n).secs / said).ln().abs() < std::f64::consts::LN_2;
-    let within = said.iter().enumerate().filter(|(n, said)| right((*n, said))).count();
+    let within = predicted
+        .iter()
+        .enumerate()
+        .filter(|(n, secs)| (past(JOBS + n).secs / **secs).ln().abs() < std::f64::consts::LN_2)
+        .count();
     println!("within a factor of two: {:.0} % of {ASKED}", 100.0 * within as f64 / f64::from(ASKED));
 }

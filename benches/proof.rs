@@ -1,8 +1,8 @@
-//! What it costs that agents and the daemon prove themselves to each other: `cargo bench --bench proof`.
+//! Measures the cost of the proofs between agents and the daemon: `cargo bench --bench proof`.
 //!
-//! Polls that are answered at once, over loopback: those of an agent with a session, whose requests and
-//! answers carry a MAC, beside those of one with a bearer secret, as agents of the first protocol have it.
-//! They alternate, on one daemon with a Slurm in memory. Goal: a poll takes at most 5 % longer.
+//! It measures polls that are answered at once, over loopback. One agent has a session, and its requests and
+//! answers carry a MAC. The other has a bearer secret, as agents of the first protocol do. They alternate, on
+//! one daemon with a Slurm in memory. Goal: a poll with a session takes at most 5 % longer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,17 +29,17 @@ use infill_store::LeadStanding;
 /// Polls in one measurement.
 const POLLS: u32 = 250;
 
-/// Measurements of each kind.
+/// Number of measurements of each agent.
 const BLOCKS: usize = 60;
 
-/// The agent with a session, and the one without: jobs, each on the node of its number.
+/// The jobs of the agent with a session and of the agent without. Each runs on the node with its number.
 const SEALED: u32 = 1;
 const BEARER: u32 = 2;
 
-/// Whose jobs these are.
+/// The user that owns both jobs.
 const OWNER: u32 = 6000;
 
-/// By this name agents mean the daemon: that of the default configuration.
+/// The daemon's address in the agents' requests, as in the default configuration.
 const TO: &str = "127.0.0.1:6810";
 
 const NONCE: &str = "n";
@@ -48,10 +48,11 @@ struct Agent<'a> {
     http: &'a reqwest::Client,
     url: &'a str,
     job: u32,
-    by: Pass,
+    proof: AgentProof,
 }
 
-enum Pass {
+/// How an agent proves itself.
+enum AgentProof {
     Session(OpenSession),
     Bearer(Secret),
 }
@@ -93,27 +94,27 @@ impl<'a> Agent<'a> {
             .get(headers::SEAL)
             .and_then(|value| SessionSeal::from_header(value.to_str().ok()?));
         let welcome: AgentWelcome = answer.json().await?;
-        let by = match seal {
+        let proof = match seal {
             Some(SessionSeal::Munge(Secret(text))) => {
                 let payload = text.split_once('|').map(|(_, payload)| Secret(payload.to_owned()));
                 let opened =
                     payload.and_then(|payload| parse_seal_payload(&payload, Some(JobId(job)), NONCE));
-                Pass::Session(opened.ok_or_else(|| anyhow::anyhow!("the session cannot be read"))?)
+                AgentProof::Session(opened.ok_or_else(|| anyhow::anyhow!("the session cannot be read"))?)
             }
-            _ => Pass::Bearer(welcome.secret.ok_or_else(|| anyhow::anyhow!("no secret"))?),
+            _ => AgentProof::Bearer(welcome.secret.ok_or_else(|| anyhow::anyhow!("no secret"))?),
         };
-        Ok(Agent { http, url, job, by })
+        Ok(Agent { http, url, job, proof })
     }
 
-    /// One poll: the daemon has an assignment that the agent has not seen.
+    /// Polls once. The answer comes at once, because the agent has not seen its assignment yet.
     async fn poll(&self, counter: u64) -> anyhow::Result<()> {
         let node = NodeName::new(format!("n{}", self.job));
         let body = serde_json::to_vec(&AgentPoll { job: JobId(self.job), node, seen: 0, wait_secs: 0 })?;
         let request = self.http.post(format!("{}{}", self.url, routes::AGENT_POLL));
         let request = request.header("content-type", "application/json");
-        let request = match &self.by {
-            Pass::Bearer(secret) => request.bearer_auth(&secret.0),
-            Pass::Session(OpenSession { session, key }) => request
+        let request = match &self.proof {
+            AgentProof::Bearer(secret) => request.bearer_auth(&secret.0),
+            AgentProof::Session(OpenSession { session, key }) => request
                 .header(headers::SESSION, session)
                 .header(headers::COUNTER, counter)
                 .header(headers::MAC, key.sign_request(routes::AGENT_POLL, counter, &body)),
@@ -121,7 +122,7 @@ impl<'a> Agent<'a> {
         let answer = request.body(body).send().await?.error_for_status()?;
         let mac = answer.headers().get(headers::MAC).cloned();
         let body = answer.bytes().await?;
-        if let Pass::Session(OpenSession { key, .. }) = &self.by {
+        if let AgentProof::Session(OpenSession { key, .. }) = &self.proof {
             let mac = mac.as_ref().and_then(|mac| mac.to_str().ok()).unwrap_or_default();
             anyhow::ensure!(
                 key.verify_answer(mac, routes::AGENT_POLL, counter, 200, &body),
@@ -159,12 +160,12 @@ async fn daemon() -> anyhow::Result<String> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     let router = http::build_router(Arc::new(context));
-    let room = ConnectionLimits { connections: 64, a_host: 64 };
-    tokio::spawn(async move { http::serve_plain(listener, router, room, std::future::pending()).await });
+    let limits = ConnectionLimits { connections: 64, a_host: 64 };
+    tokio::spawn(async move { http::serve_plain(listener, router, limits, std::future::pending()).await });
     Ok(url)
 }
 
-/// Median, and the quartiles.
+/// The lower quartile, the median and the upper quartile.
 fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
@@ -179,7 +180,7 @@ async fn main() -> anyhow::Result<()> {
     let mut with = Vec::new();
     let mut without = Vec::new();
     for block in 0..BLOCKS {
-        // Each comes first in every other pair.
+        // The two agents take turns in who comes first.
         if block % 2 == 0 {
             with.push(sealed.measure(block).await?);
             without.push(bearer.measure(block).await?);

@@ -1,9 +1,10 @@
-//! How long `infill simulate` takes on logs of real machines: `cargo bench --bench sim [-- --quick] [CASE…]`.
+//! Measures how long `infill simulate` takes on logs of real machines: `cargo bench --bench sim [-- --quick]
+//! [CASE…]`.
 //!
-//! Each case runs in a process of its own, so that its peak memory is its own. Goals, on two cores: a week of
-//! all 4,608 nodes of Summit within 10 min and 1 GiB, Theta's 206 days within 2 min, rounds that take as long
-//! in a long log as in a short one, and each log read within 1 s. The logs are not part of this repository:
-//! where they are absent, this says so and ends.
+//! Each case runs in its own process, so that the peak memory belongs to it alone. Goals, on two cores: a
+//! week of all 4,608 nodes of Summit within 10 min and 1 GiB; Theta's 206 days within 2 min; rounds as fast
+//! in a long log as in a short one; each log read within 1 s. The logs are not part of this repository.
+//! Without them the bench says so and ends.
 
 mod common;
 
@@ -23,15 +24,15 @@ use infill_sim::{
 use infill_traces as traces;
 use infill_traces::{SwfLayout, SwfOptions};
 
-/// The flag by which a process is told to run one case.
+/// The flag that makes a process run one case.
 const ONE: &str = "--one=";
 
-/// Days that are simulated of a log with `--quick`.
+/// Number of days of a log that `--quick` simulates.
 const QUICK_DAYS: i64 = 1;
 
 const DAY_SECS: i64 = 86_400;
 
-/// A log, of which so many days are read and so many simulated; all where it is 0.
+/// A log with the number of days to read and the number to simulate. 0 means all days.
 struct Case {
     name: &'static str,
     log: &'static str,
@@ -43,7 +44,7 @@ struct Case {
 const CASES: [Case; 6] = [
     Case { name: "summit-1024", log: SUMMIT, nodes: 1024, read_days: 0, days: 0 },
     Case { name: "summit-4608", log: SUMMIT, nodes: 4608, read_days: 0, days: 0 },
-    // The same twenty days, of a log that ends with them and of one ten times as long.
+    // The same twenty days: once from a log that ends with them, once from a log ten times as long.
     Case { name: "theta-short", log: THETA, nodes: 4392, read_days: 20, days: 20 },
     Case { name: "theta-start", log: THETA, nodes: 4392, read_days: 0, days: 20 },
     Case { name: "theta", log: THETA, nodes: 4392, read_days: 0, days: 0 },

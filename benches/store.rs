@@ -1,7 +1,7 @@
-//! How large the store gets, and how long its frequent questions take: `cargo bench --bench store`.
+//! Measures how large the store gets, and how long its frequent questions take: `cargo bench --bench store`.
 //!
-//! A million measurements of two thousand profiles, written as the daemon writes them, in SQLite and in
-//! PostgreSQL, of which it starts a server. Goals: at most 200 MB, and at most 50 ms for each question.
+//! A million measurements of two thousand profiles are written as the daemon writes them. The bench uses
+//! SQLite and a PostgreSQL server that it starts. Goals: at most 200 MB, and at most 50 ms for each question.
 
 #[path = "../tests/it/harness/postgres.rs"]
 mod postgres;
@@ -18,10 +18,10 @@ use infill_store::{Measurement, RetentionLimits, Store, StoreError};
 const PROFILES: u32 = 2_000;
 const MEASUREMENTS: u32 = 1_000_000;
 
-/// Measurements in one call: some seconds of a busy site.
+/// Number of measurements in one call, as in some seconds of a busy site.
 const BATCH: u32 = 500;
 
-/// Times that each question is asked; the median counts.
+/// Number of times that each question is asked. The median counts.
 const ASKED: usize = 21;
 
 fn key(number: u32) -> ProfileKey {
@@ -35,7 +35,7 @@ fn key(number: u32) -> ProfileKey {
     }
 }
 
-/// Measured at eight sizes.
+/// A profile with measurements at eight sizes.
 fn profile(number: u32) -> Profile {
     let cost =
         ChangeCost { checkpoint_secs: 3.21, exit_secs: 1.05, start_secs: 14.32, warmup_secs: 2.5, count: 7 };
@@ -64,7 +64,7 @@ fn profile(number: u32) -> Profile {
 
 fn measurement(number: u32) -> Measurement {
     Measurement {
-        // Ten of a job, then ten of the next: as jobs that run at the same time report.
+        // Ten measurements of one job, then ten of the next, as jobs that run at the same time report them.
         key: key((number / 10).wrapping_mul(7919) % PROFILES),
         job: JobId(1_000_000 + number / 500),
         nodes: 1 + number % 64,
@@ -85,8 +85,8 @@ async fn fill(store: &dyn Store) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Asks a question many times; prints the median time.
-async fn ask(what: &str, question: impl AsyncFn() -> Result<usize, StoreError>) -> Result<(), StoreError> {
+/// Asks a question many times and prints the median time.
+async fn ask(title: &str, question: impl AsyncFn() -> Result<usize, StoreError>) -> Result<(), StoreError> {
     let mut times = Vec::new();
     let mut rows = 0;
     for _ in 0..ASKED {
@@ -95,7 +95,7 @@ async fn ask(what: &str, question: impl AsyncFn() -> Result<usize, StoreError>) 
         times.push(started.elapsed());
     }
     times.sort();
-    println!("  {what}: {} rows in {}", rows, millis(times[ASKED / 2]));
+    println!("  {title}: {} rows in {}", rows, millis(times[ASKED / 2]));
     Ok(())
 }
 

@@ -1,9 +1,9 @@
-//! What benches share.
+//! Code that the benches share.
 
 use std::path::PathBuf;
 
-/// The folder of logs and scaling tables that are not part of this repository: `INFILL_DATA`, else the one
-/// beside it. `None`, and a word on stderr, where there is none.
+/// The folder of logs and scaling tables that are not part of this repository: `INFILL_DATA`, else the folder
+/// beside the repository. Returns `None`, with a message on stderr, when it does not exist.
 #[allow(dead_code, reason = "not every bench needs all of this")]
 pub fn data() -> Option<PathBuf> {
     let root = std::env::var_os("INFILL_DATA").map(PathBuf::from);
@@ -15,8 +15,8 @@ pub fn data() -> Option<PathBuf> {
     None
 }
 
-/// Most memory that the process has had so far, KiB, by the kernel's book: the solver's too, which is not
-/// Rust's.
+/// Peak memory of the process so far, KiB, as the kernel counts it. It includes what the solver allocates
+/// outside of Rust's allocator.
 #[allow(dead_code, reason = "not every bench needs all of this")]
 pub fn most_resident_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -1,12 +1,12 @@
-//! Published scaling tables as curves: Summit by nodes, ElasticFlow by GPUs (one a node), Pollux by nodes of
-//! four GPUs.
+//! Reads published scaling tables as curves: Summit by nodes, ElasticFlow by GPUs (one per node), Pollux by
+//! nodes of four GPUs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use infill_model::{CurvePoint, ScalingCurve};
 
-/// Fewest sizes of a table that says how a job scales.
+/// A table with fewer sizes does not say how a job scales.
 const FEWEST_SIZES: usize = 3;
 
 type Row = BTreeMap<String, String>;
@@ -14,7 +14,7 @@ type Row = BTreeMap<String, String>;
 /// Rates by table and size.
 type Tables = BTreeMap<String, BTreeMap<u32, f64>>;
 
-/// All curves below `dir`, in a fixed order.
+/// Reads all curves below `dir`, in a fixed order.
 pub fn load(dir: &Path) -> Result<Vec<ScalingCurve>, String> {
     let mut tables = Tables::new();
     for row in rows(&dir.join("summit.csv"))? {
@@ -78,7 +78,7 @@ fn number(row: &Row, column: &str) -> Result<f64, String> {
     text(row, column)?.parse().map_err(|e| format!("column {column}: {e}"))
 }
 
-/// What lies in a folder, sorted.
+/// The entries of a folder, sorted.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |e: std::io::Error| format!("{}: {e}", dir.display());
     let entries = std::fs::read_dir(dir).map_err(failed)?;

@@ -1,6 +1,6 @@
-//! Rounds to plan, drawn from published data: windows are the true remaining times of Summit's idle intervals
-//! at random instants, jobs scale like published tables. The measured round is one in mid-life: a first plan
-//! was carried out, time went on, nodes left and others joined.
+//! Rounds to plan, drawn from published data. Windows are the true remaining times of Summit's idle intervals
+//! at random instants. Jobs scale like published tables. The measured round is in mid-life: a first plan was
+//! carried out, time went on, some nodes left and others joined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,26 +17,25 @@ use infill_planner::plan::{PlanningProblem, plan_without_solver};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// Start of Summit's week, 2021-02-10 00:08:52 UTC: the survival model looks at the hour.
+/// Start of Summit's week, 2021-02-10 00:08:52 UTC. The survival model uses the hour of the day.
 const WEEK_START: UnixTime = UnixTime(1_612_915_732);
 
-/// Intervals are found by these pieces of the week, seconds.
+/// The week is divided into buckets of this length, seconds, to find intervals quickly.
 const BUCKET_SECS: i64 = 600;
 
-/// Share of the blocks of nodes of which the end is planned, in tenths.
+/// Share of the blocks of nodes that have a planned end, in tenths.
 const PLANNED_TENTHS: u64 = 6;
 
-/// GPUs of a node that a worker takes where GPUs are lent, job by job.
+/// GPUs of a node that each worker takes where GPUs are lent, one entry per job in turn.
 const BLOCKS: [u32; 5] = [1, 1, 2, 4, 8];
 
-/// GPUs of a node.
+/// GPUs of each node.
 const GPUS: u64 = 8;
 
-/// How fast nodes of each type are.
+/// Relative speed of the nodes of each type.
 const TYPES: [f64; 3] = [1.0, 0.6, 1.6];
 
-/// How the execution plans of a job differ: in how fast they are on one node, and in the exponent with which
-/// they scale.
+/// How the execution plans of a job differ: their speed on one node, and the exponent with which they scale.
 const PLANS: [(f64, f64); 4] = [(1.0, 0.0), (1.1, -0.08), (0.85, 0.06), (0.7, 0.1)];
 
 fn node_type(number: u64) -> NodeType {
@@ -53,7 +52,7 @@ enum Lent {
 }
 
 impl Lent {
-    /// The gaps that an idle node is.
+    /// The gaps of one idle node.
     fn of(self, gaps: GapSet) -> GapSet {
         let number = |gap: &Gap| {
             let number = gap.node.as_str().bytes().fold(0u64, |sum, b| sum.wrapping_mul(31) + u64::from(b));
@@ -90,7 +89,7 @@ impl Lent {
     }
 }
 
-/// An idle interval of a node, seconds since the start of the week.
+/// An idle interval of a node, in seconds since the start of the week.
 #[derive(Clone, Copy)]
 struct Interval {
     start: i64,
@@ -98,14 +97,14 @@ struct Interval {
     node: u32,
 }
 
-/// What rounds are drawn from.
+/// The published data from which rounds are drawn.
 pub struct Data {
     buckets: BTreeMap<i64, Vec<Interval>>,
     last: i64,
     curves: Vec<ScalingCurve>,
 }
 
-/// One round.
+/// One round to plan.
 pub struct Case {
     now: UnixTime,
     gaps: GapSet,
@@ -116,17 +115,17 @@ pub struct Case {
 }
 
 impl Case {
-    /// Its jobs.
+    /// The malleable jobs of the round.
     pub fn jobs(&self) -> &[MalleableJob] {
         &self.jobs
     }
 
-    /// Its idle nodes.
+    /// The gaps of the round: idle nodes, or places where GPUs are lent.
     pub fn nodes(&self) -> &[Gap] {
         &self.gaps.gaps
     }
 
-    /// What the planner is asked.
+    /// The problem that the planner solves.
     pub fn problem(&self) -> PlanningProblem<'_> {
         let mut problem =
             PlanningProblem::new(self.now, &self.gaps, &self.jobs, &self.config, self.min_window_secs);
@@ -134,21 +133,24 @@ impl Case {
         problem
     }
 
-    /// The same round with the nodes on so many leaf switches, by their order.
+    /// The same round with its nodes spread over `leaves` leaf switches, in their order.
     pub fn on_switches(mut self, leaves: usize) -> Case {
         let nodes: Vec<NodeName> = self.gaps.gaps.iter().map(|gap| gap.node.clone()).collect();
-        let of_leaf = |(number, nodes): (usize, &[NodeName])| SwitchRecord {
-            name: format!("leaf{number}"),
-            nodes: nodes.to_vec(),
-            below: Vec::new(),
-        };
-        let records: Vec<SwitchRecord> =
-            nodes.chunks(nodes.len().div_ceil(leaves).max(1)).enumerate().map(of_leaf).collect();
+        let nodes_per_leaf = nodes.len().div_ceil(leaves).max(1);
+        let records: Vec<SwitchRecord> = nodes
+            .chunks(nodes_per_leaf)
+            .enumerate()
+            .map(|(number, nodes)| SwitchRecord {
+                name: format!("leaf{number}"),
+                nodes: nodes.to_vec(),
+                below: Vec::new(),
+            })
+            .collect();
         self.topology = Some(Topology::from_records(&records).expect("leaves without switches below them"));
         self
     }
 
-    /// The same round after its own plan was carried out in no time: nothing can change.
+    /// The same round just after `plan` was carried out, so that nothing can change.
     pub fn settled(mut self, plan: &Plan) -> Case {
         hold(&mut self.jobs, plan, &mut self.gaps, self.now);
         self
@@ -170,23 +172,24 @@ impl Data {
         Ok(Data { buckets, last, curves })
     }
 
-    /// The intervals in which an instant lies.
+    /// The idle intervals that contain an instant.
     fn idle_at(&self, at: i64) -> impl Iterator<Item = &Interval> {
         let bucket = self.buckets.get(&(at / BUCKET_SECS));
         bucket.into_iter().flatten().filter(move |i| i.start <= at && at < i.end)
     }
 
-    /// A round in mid-life with so many `jobs`, idle `nodes` and at most so many `steps`.
+    /// A round in mid-life with this many `jobs` and idle `nodes`, planned for at most `steps` steps.
     pub fn draw(&self, seed: u64, jobs: usize, nodes: usize, steps: u32) -> Case {
         self.draw_by(Lent::Nodes, seed, jobs, nodes, steps)
     }
 
-    /// The same where GPUs are lent: of each node 1 to 8 are free, and workers take 1, 2, 4 or 8 of a node.
+    /// As `draw`, where GPUs are lent: each node has 1 to 8 free GPUs, and workers take 1, 2, 4 or 8 of a
+    /// node.
     pub fn draw_shared(&self, seed: u64, jobs: usize, nodes: usize, steps: u32) -> Case {
         self.draw_by(Lent::Gpus, seed, jobs, nodes, steps)
     }
 
-    /// The same with nodes of three types and jobs with four execution plans, whose curves cross.
+    /// As `draw`, with nodes of three types and jobs with four execution plans whose curves cross.
     pub fn draw_plans(&self, seed: u64, jobs: usize, nodes: usize, steps: u32) -> Case {
         self.draw_by(Lent::Types, seed, jobs, nodes, steps)
     }
@@ -216,7 +219,7 @@ impl Data {
         case
     }
 
-    /// Instants that together have enough idle nodes now and after `passed` seconds.
+    /// Instants that together have enough idle nodes, both at once and `passed` seconds later.
     fn shards(&self, r: &mut StdRng, nodes: usize, passed: i64) -> Vec<i64> {
         let mut shards = Vec::new();
         let mut now = 0;
@@ -230,15 +233,15 @@ impl Data {
         shards
     }
 
-    /// The gaps of all shards, `passed` seconds after their instants: those of `held` nodes, and others up to
-    /// `most`.
+    /// The gaps of all shards, `passed` seconds after their instants: those of `held` nodes first, then
+    /// others, at most `most` in all.
     fn gaps(&self, shards: &[i64], passed: i64, most: usize, held: &BTreeSet<NodeName>) -> GapSet {
         let mut found: Vec<Gap> = Vec::new();
         for (shard, at) in shards.iter().enumerate() {
             let idle = self.idle_at(at + passed);
             found.extend(idle.map(|interval| gap(shard, *interval, at + passed, WEEK_START + passed)));
         }
-        // Held nodes first; then in the order of the shards, so that what was a gap before stays one.
+        // Held nodes come first. The order of the shards follows, so that an earlier gap stays one.
         found.sort_by_key(|gap| !held.contains(&gap.node));
         found.truncate(most);
         found.sort_by(|a, b| a.node.cmp(&b.node));
@@ -251,8 +254,8 @@ impl Data {
         let max = curve.points()[curve.points().len() - 1].nodes;
         let slow = r.random_range(0.5..2.0);
         let costs = RescaleCosts { up_secs: 18.0 * slow, down_secs: 12.0 * slow, start_secs: 18.0 * slow };
-        // Jobs count samples in different units: as in the daemon, a node-second at the smallest size weighs
-        // the same.
+        // Jobs count samples in different units. As in the daemon, a node-second at the smallest size weighs
+        // the same for all.
         let weight = r.random_range(0.5..2.0) * f64::from(min.nodes) / min.rate;
         MalleableJob {
             id: JobId(id),
@@ -281,7 +284,7 @@ impl Data {
     }
 }
 
-/// The job with several execution plans, each on all types of nodes.
+/// Gives the job several execution plans, each on all types of nodes.
 fn with_plans(job: MalleableJob, r: &mut StdRng) -> MalleableJob {
     let base = job.rates[0].curve.clone();
     let mut rates = Vec::new();
@@ -309,7 +312,8 @@ fn with_plans(job: MalleableJob, r: &mut StdRng) -> MalleableJob {
     MalleableJob { rates, exec_plan: ExecPlan("plan0".to_owned()), ..job }
 }
 
-/// The gap of an interval. Whole blocks have a planned end or none; without one the survival model tells.
+/// The gap of an interval. Whole blocks have a planned end or none; without one the survival model estimates
+/// it.
 fn gap(shard: usize, interval: Interval, at: i64, now: UnixTime) -> Gap {
     let block = (interval.end as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ shard as u64;
     let planned = block % 10 < PLANNED_TENTHS;
@@ -339,7 +343,7 @@ fn gap(shard: usize, interval: Interval, at: i64, now: UnixTime) -> Gap {
     }
 }
 
-/// Carries out a plan of the moment `at`, as far as its nodes are still there. Who has lost the lead waits.
+/// Carries out a plan made at `at` on the nodes that are still there. A job that has lost its lead waits.
 fn hold(jobs: &mut [MalleableJob], plan: &Plan, gaps: &mut GapSet, at: UnixTime) {
     let mut holders = BTreeMap::new();
     for job in jobs {

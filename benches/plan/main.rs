@@ -1,13 +1,16 @@
-//! What a plan takes and how good it is proved to be: `cargo bench --bench plan [-- --quick] [TABLE…]`, of
-//! the tables grid, shared, plans, switches, ten and per-node.
+//! Measures how long planning takes and how good the plans are proved to be:
+//! `cargo bench --bench plan [-- --quick] [TABLE…]`. The tables are grid, shared, plans, switches, ten and
+//! per-node.
 //!
-//! Rounds are drawn from Summit's idle log and published scaling tables (see `instances`), which are not part
-//! of this repository: where they are absent, this says so and ends. Times are wall times of one thread.
-//! Goals: 100 jobs on 4,608 nodes in 6 steps within 500 ms at the 95th percentile, proved to 0.1 %; a hundred
-//! times faster than the published program with a variable for each job and node (see `per_node`). Where GPUs
-//! are lent: 100 jobs on 1,000 nodes of 8 GPUs within 100 ms. With four execution plans and three types of
-//! nodes: 100 jobs on 1,000 nodes within 300 ms at the 95th percentile, proved to 0.3 % in the median and to
-//! 1 % at the 95th percentile; 10 jobs on 200 nodes the same.
+//! Rounds are drawn from Summit's idle log and published scaling tables (see `instances`). These are not part
+//! of this repository; without them the bench says so and ends. Times are wall times of one thread. Goals:
+//!
+//! - 100 jobs on 4,608 nodes in 6 steps: within 500 ms at the 95th percentile, proved to 0.1 %; a hundred
+//!   times faster than the published program with a variable for each job and node (see `per_node`).
+//! - GPUs are lent: 100 jobs on 1,000 nodes of 8 GPUs within 100 ms.
+//! - Four execution plans and three types of nodes: 100 jobs on 1,000 nodes within 300 ms at the 95th
+//!   percentile, proved to 0.3 % in the median and to 1 % at the 95th percentile. 10 jobs on 200 nodes: the
+//!   same limits.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -25,10 +28,10 @@ use infill_planner::plan::{
 };
 use instances::{Case, Data};
 
-/// Seconds that the published program gets for one round.
+/// Time limit of the published program for one round, seconds.
 const PER_NODE_SECS: f64 = 60.0;
 
-/// Relative gap at which the published program may stop: as the planner.
+/// Relative gap at which the published program may stop, the same as the planner's.
 const PER_NODE_GAP: f64 = 0.001;
 
 fn main() {
@@ -50,10 +53,10 @@ fn main() {
     tables.iter().filter(|(name, _)| wanted(name)).for_each(|(_, table)| table(&data, &solver, quick));
 }
 
-/// Draws rounds from the data and shows what they take; says whether quickly.
+/// Draws rounds from the data and prints what they take. The flag asks for a quick run.
 type Table = fn(&Data, &Counting, bool);
 
-/// A solver that counts how often it is asked.
+/// A solver that counts its calls.
 struct Counting {
     solver: Box<dyn Solver>,
     calls: AtomicUsize,
@@ -75,22 +78,22 @@ impl Solver for Counting {
     }
 }
 
-/// What was measured on some rounds.
+/// The measurements of a group of rounds.
 #[derive(Default)]
 struct Column {
     millis: Vec<f64>,
     fallback_millis: Vec<f64>,
     check_millis: Vec<f64>,
-    /// (bound − worth) / worth, as proved.
+    /// Proved gaps, (bound − worth) / worth.
     gaps: Vec<f64>,
-    /// The same of the plan without the solver.
+    /// The proved gaps of the plans without the solver.
     fallback_gaps: Vec<f64>,
     solved: usize,
     unproved: usize,
 }
 
 impl Column {
-    /// Plans a round with and without the solver, and has the plans checked.
+    /// Plans a round with and without the solver, and checks both plans.
     fn measure(&mut self, case: &Case, solver: &Counting) -> Plan {
         let problem = case.problem();
         let before = solver.calls.load(Ordering::Relaxed);
@@ -138,7 +141,7 @@ impl Column {
     }
 }
 
-/// The value below which this share of the others lies; the largest for 1.
+/// The value below which `share` of the others lies; the largest value for a share of 1.
 fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -146,8 +149,9 @@ fn quantile(values: &[f64], share: f64) -> f64 {
     sorted.get(at.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-fn head(what: &str) {
-    println!("\n{what}");
+/// Prints a title and the header of its table.
+fn print_head(title: &str) {
+    println!("\n{title}");
     println!(
         "                             the plan, ms            proved gap, %             asked the   without it, ms      gap, %        judged, ms"
     );
@@ -156,9 +160,16 @@ fn head(what: &str) {
     );
 }
 
-/// Seeds are the number of the round in its cell, so that each cell is drawn from the same moments.
+/// The size of the rounds of one cell.
+struct CellSize {
+    jobs: usize,
+    nodes: usize,
+    steps: u32,
+}
+
+/// The seed is the number of the round in its cell, so that all cells draw the same moments.
 fn grid(data: &Data, solver: &Counting, quick: bool) {
-    head("Rounds in mid-life");
+    print_head("Rounds in mid-life");
     for jobs in [10, 50, 100, 200] {
         for nodes in [200, 1000, 4608] {
             for steps in [1, 4, 6] {
@@ -170,7 +181,7 @@ fn grid(data: &Data, solver: &Counting, quick: bool) {
                 } else {
                     12
                 };
-                cell(data, solver, (jobs, nodes, steps), rounds);
+                cell(data, solver, CellSize { jobs, nodes, steps }, rounds);
             }
         }
     }
@@ -178,7 +189,7 @@ fn grid(data: &Data, solver: &Counting, quick: bool) {
 
 /// Workers of 1, 2, 4 and 8 GPUs on nodes of 8.
 fn shared(data: &Data, solver: &Counting, quick: bool) {
-    head("Where GPUs are lent");
+    print_head("Where GPUs are lent");
     for (jobs, nodes) in [(10, 50), (10, 200), (100, 200), (100, 1000)] {
         let mut column = Column::default();
         for seed in 0..if quick { 3 } else { 20 } {
@@ -192,7 +203,7 @@ fn shared(data: &Data, solver: &Counting, quick: bool) {
 
 /// Four execution plans of each job, on nodes of three types.
 fn plans(data: &Data, solver: &Counting, quick: bool) {
-    head("Jobs with four execution plans on nodes of three types");
+    print_head("Jobs with four execution plans on nodes of three types");
     for (jobs, nodes) in [(10, 200), (50, 1000), (100, 1000)] {
         let mut column = Column::default();
         let rounds = if quick { 3 } else { 40 };
@@ -205,7 +216,7 @@ fn plans(data: &Data, solver: &Counting, quick: bool) {
     }
 }
 
-/// What it takes to lay plans on few switches: the same rounds with and without.
+/// The cost of laying plans on few switches: the same rounds with and without a topology.
 fn switches(data: &Data, _: &Counting, quick: bool) {
     println!(
         "\n200 jobs on 10,000 nodes, laid on 500 switches and without regard to them, without the solver, ms"
@@ -228,7 +239,8 @@ fn switches(data: &Data, _: &Counting, quick: bool) {
     }
 }
 
-fn cell(data: &Data, solver: &Counting, (jobs, nodes, steps): (usize, usize, u32), rounds: u64) {
+fn cell(data: &Data, solver: &Counting, size: CellSize, rounds: u64) {
+    let CellSize { jobs, nodes, steps } = size;
     let mut column = Column::default();
     for seed in 0..rounds {
         eprint!("\r{jobs} jobs, {nodes} nodes, {steps} steps: {seed} of {rounds} ");
@@ -238,9 +250,9 @@ fn cell(data: &Data, solver: &Counting, (jobs, nodes, steps): (usize, usize, u32
     column.print(&format!("{jobs:4} jobs {nodes:5} nodes {steps} steps"));
 }
 
-/// What a simulator asks tens of thousands of times.
+/// The small problems that a simulator solves tens of thousands of times.
 fn simulator(data: &Data, solver: &Counting, quick: bool) {
-    head("Ten jobs, as in replays of Summit's log; the second line when nothing can change");
+    print_head("Ten jobs, as in replays of Summit's log; the second line when nothing can change");
     for nodes in [50, 100, 350, 1000, 4608] {
         let mut changing = Column::default();
         let mut settled = Column::default();
@@ -256,7 +268,7 @@ fn simulator(data: &Data, solver: &Counting, quick: bool) {
     }
 }
 
-/// The published program, in the same HiGHS.
+/// The published program, solved by the same HiGHS.
 fn beside_per_node(data: &Data, solver: &Counting, quick: bool) {
     let secs = per_node::T_FWD_SECS;
     println!("\nThe published program with a variable for each job and node, one step of {secs} s, 10 jobs");
@@ -288,7 +300,7 @@ fn compare(data: &Data, solver: &Counting, nodes: usize, seed: u64) {
     eprint!("\r{:60}\r", "");
     let found = match answer {
         Ok(found) => {
-            // Not proved in the time given: it takes longer than this.
+            // It was not proved within the time limit, so the true time is longer.
             let bar = if found.optimal { ' ' } else { '>' };
             let gap = found.gap.map_or("?".to_owned(), |gap| format!("{:.3} %", 100.0 * gap));
             format!("{bar}{secs:8.3}  {gap:>8}  {:14.5}", milp.total_gain(&found.values) / best)

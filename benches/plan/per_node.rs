@@ -1,9 +1,9 @@
-//! The published formulation, a variable for each job and node, as the measure of comparison.
+//! The published formulation, with a variable for each job and node, as the reference for comparison.
 //!
-//! Liu et al., *FreeTrain* (CCGrid 2023; arXiv 2106.12091), as MalleTrain (ICPE 2024) uses it: maximise
-//! Σ_j T_fwd·O_j(n_j) − Σ_j (R_up·u_j + R_dw·d_j)·r_j; a node is in at most one job, a job only grows or only
-//! shrinks (|x − c| per node, summed up to |n_j − C_j|), O_j is piecewise linear with a breakpoint at 0.
-//! HiGHS has no SOS2, so a binary chooses the segment. Every big-M is the largest change that there can be.
+//! Liu et al., *FreeTrain* (CCGrid 2023; arXiv 2106.12091), as MalleTrain (ICPE 2024) uses it. It maximises
+//! Σ_j T_fwd·O_j(n_j) − Σ_j (R_up·u_j + R_dw·d_j)·r_j. A node is in at most one job. A job only grows or only
+//! shrinks (|x − c| per node, summed up to |n_j − C_j|). O_j is piecewise linear with a breakpoint at 0.
+//! HiGHS has no SOS2, so a binary chooses the segment. Every big-M is the largest possible change.
 
 use std::collections::BTreeMap;
 

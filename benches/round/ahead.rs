@@ -1,15 +1,16 @@
-//! A round in which jobs shall end soon: what jobs like them took is known, and a forest has grown from it.
+//! A round with the completion objective: the lengths of similar ended jobs are learned, and a forest has
+//! grown from them.
 
 use infill_advisor::length::LengthPredictor;
 use infill_model::{PastJob, Submission, UserEstimate};
 
-/// Malleable jobs.
+/// Number of malleable jobs.
 pub const JOBS: u32 = 200;
 
-/// Jobs that have ended.
+/// Number of jobs that have ended.
 const ENDED: u32 = 20_000;
 
-/// One of them: what it took follows from its user, but for a factor between 0.5 and 2.
+/// An ended job. Its user determines its length, up to a factor between 0.5 and 2.
 fn past(number: u32, now: i64) -> PastJob {
     let user = number % JOBS;
     let usual = 60.0 * 2f64.powf(f64::from(user % 80) / 10.0);
@@ -26,9 +27,9 @@ fn past(number: u32, now: i64) -> PastJob {
     PastJob { job, ended_at, secs, word: UserEstimate::default() }
 }
 
-/// Lets it know of them, and grow a forest. What that takes belongs to no round.
-pub fn learn(outlook: &mut LengthPredictor, now: i64) {
+/// Teaches the predictor the ended jobs and grows a forest. No round includes the time for that.
+pub fn learn(predictor: &mut LengthPredictor, now: i64) {
     let past: Vec<PastJob> = (0..ENDED).map(|number| past(number, now)).collect();
-    outlook.learn_history(&past);
-    outlook.set_forest(outlook.forest_training().grow_forest(1).expect("a forest").expect("jobs enough"));
+    predictor.learn_history(&past);
+    predictor.set_forest(predictor.forest_training().grow_forest(1).expect("a forest").expect("jobs enough"));
 }

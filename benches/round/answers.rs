@@ -1,7 +1,7 @@
 //! The answers of slurmrestd for a large cluster: recorded records of v0.0.42 with their names, nodes and
 //! times replaced.
 //!
-//! An answer is made while it is read, so that its bytes need not be held.
+//! An answer is made while it is read, so that it is never held in memory as a whole.
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub const HELD_EACH: u32 = 10;
 /// Nodes that are down.
 const DOWN: u32 = 100;
 
-/// Running jobs of this many nodes each fill most of the machine; the others share what is left.
+/// Running jobs of this many nodes each fill most of the cluster. The others share the remaining nodes.
 const WIDE_JOBS: u32 = 400;
 const WIDE_NODES: u32 = 16;
 
@@ -30,35 +30,35 @@ const WIDE_NODES: u32 = 16;
 const PLANNED: u32 = 300;
 const PLANNED_NODES: u32 = 4;
 
-/// GPUs of each node, each of which comes with this many CPUs and MiB.
+/// GPUs of each node. Each GPU comes with this many CPUs and MiB.
 pub const GPUS: u32 = 4;
 const CPUS_A_GPU: u32 = 16;
 const MIB_A_GPU: u32 = 125_000;
 
-/// Where GPUs are lent, so many nodes have three jobs, of 2, 1 and 1 GPU; the other busy ones have two, most
-/// of them of 2 and 2, every fourth of 2 and 1.
+/// Where GPUs are lent, this many nodes have three jobs, of 2, 1 and 1 GPU. Every fourth of the other busy
+/// nodes has two jobs of 2 and 1 GPU; the rest have two jobs of 2 GPUs.
 const OF_THREE: u32 = 3_100;
 
 /// The moment of the snapshot.
 pub const NOW: i64 = 1_795_212_000;
 
-/// How jobs have nodes.
+/// How main jobs occupy nodes.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Site {
-    /// As a whole, or by their CPUs alone; many of them share a few nodes.
+    /// As a whole, or by their CPUs alone; many jobs share a few nodes.
     Whole,
     /// By their GPUs.
     Shared,
 }
 
-/// Where a value of the record's own goes.
+/// A hole in a record where a value goes.
 struct Slot {
-    /// What precedes it.
+    /// The text before the hole.
     text: String,
     field: &'static str,
 }
 
-/// A recorded record with holes.
+/// A recorded record with holes for its own values.
 struct Template {
     slots: Vec<Slot>,
     end: String,
@@ -71,7 +71,7 @@ impl Template {
         Template::cut(&record, fields)
     }
 
-    /// Cuts what is marked as the value of one of `fields` out of a record.
+    /// Cuts the marked values of `fields` out of a record.
     fn cut(record: &Value, fields: &[&'static str]) -> Template {
         let mut rest = record.to_string();
         let mut slots = Vec::new();
@@ -101,7 +101,7 @@ fn mark(record: &mut Value, fields: &[&str]) {
     }
 }
 
-/// Writes the record of a number.
+/// Writes the record with a given number.
 type Record = Box<dyn FnMut(u32, &mut Vec<u8>)>;
 
 /// An answer that is made as it is read.
@@ -112,15 +112,15 @@ pub struct Answer {
     made: Vec<u8>,
     given: usize,
     end: Vec<u8>,
-    /// Time spent on making it.
+    /// Time spent on making the answer.
     pub spent: Duration,
-    /// Bytes so far.
+    /// Bytes read so far.
     pub bytes: usize,
 }
 
 impl Answer {
     fn new(whole: &Value, list: &str, count: u32, record: impl FnMut(u32, &mut Vec<u8>) + 'static) -> Answer {
-        // The other members as Slurm orders them: after the list.
+        // The other members follow the list, as Slurm orders them.
         let mut others = whole.clone();
         let members = others.as_object_mut().expect("an answer is an object");
         members.remove(list);
@@ -235,7 +235,7 @@ fn held_nodes(site: Site) -> u32 {
     if site == Site::Shared { HELD / GPUS } else { HELD }
 }
 
-/// GPUs of a node that jobs have, where GPUs are lent.
+/// GPUs of a node that jobs occupy, where GPUs are lent.
 fn gpus_used(node: u32) -> u32 {
     match node {
         n if n < FREE - held_nodes(Site::Shared) || n >= NODES - DOWN => 0,
@@ -278,7 +278,7 @@ const JOB_FIELDS: [&str; 15] = [
     "standard_output",
 ];
 
-/// `GET /jobs`: running jobs of the main queue and ours, then pending ones.
+/// `GET /jobs`: running jobs of the main queue and malleable ones, then pending ones.
 pub fn jobs(site: Site) -> Answer {
     let whole = recorded("jobs");
     let running = match site {
@@ -294,7 +294,7 @@ pub fn jobs(site: Site) -> Answer {
     })
 }
 
-/// A job that has a part of its node.
+/// A job that occupies a part of its node.
 fn shared_job() -> Template {
     let mut job = recorded("shared-jobs")["jobs"][0].take();
     mark(&mut job, &JOB_FIELDS);
@@ -307,7 +307,7 @@ fn shared_job() -> Template {
     Template::cut(&job, &fields)
 }
 
-/// Nodes of a job, as first and count. Those of a pending one are planned.
+/// Nodes of a job, as first and count. For a pending job these are the planned ones.
 fn nodes_of(n: u32) -> (u32, u32) {
     let shared_from = FREE + WIDE_JOBS * WIDE_NODES;
     let shared = NODES - DOWN - shared_from;
@@ -361,7 +361,7 @@ fn job_field(site: Site, n: u32, field: &str) -> Value {
     }
 }
 
-/// `GET /diag` at [`NOW`], with backfill at rest.
+/// `GET /diag` at [`NOW`], with backfill idle.
 pub fn diag() -> Vec<u8> {
     let mut diag = recorded("diag");
     for (field, value) in [("req_time", NOW), ("bf_when_last_cycle", NOW)] {
@@ -371,7 +371,7 @@ pub fn diag() -> Vec<u8> {
     diag.to_string().into_bytes()
 }
 
-/// `GET /reservations`: as recorded, of nodes that are not here.
+/// `GET /reservations`: as recorded. The reserved nodes are not part of this cluster.
 pub fn reservations() -> Vec<u8> {
     recorded("reservations").to_string().into_bytes()
 }

@@ -1,10 +1,14 @@
 //! A whole round at the size of the largest machines: `cargo bench --bench round`.
 //!
-//! From the bytes that slurmrestd sends for 10,000 nodes, 20,000 running and 20,000 pending jobs to what
-//! changes for 20 malleable jobs. Goals: at most 1 s, half of it for reading; at most 300 MiB of memory with
-//! the last round's snapshot still held. The same where all that runs shares nodes and GPUs are lent: at most
-//! 1.2 s. The same for 200 jobs that shall end soon, of which a forest says how long they will be: at most
-//! 1.1 s. Also the gap finder alone, as often as the simulator calls it.
+//! It measures from the bytes that slurmrestd sends for 10,000 nodes, 20,000 running and 20,000 pending jobs
+//! to what changes for 20 malleable jobs. Goals:
+//!
+//! - whole nodes: at most 1 s, half of it for reading; at most 300 MiB of memory with the last round's
+//!   snapshot still held;
+//! - all running jobs share nodes and GPUs are lent: at most 1.2 s;
+//! - the completion objective, 200 jobs and a forest that predicts how long they run: at most 1.1 s.
+//!
+//! It also measures the gap finder alone, as often as the simulator calls it.
 
 mod ahead;
 mod answers;
@@ -31,23 +35,23 @@ use answers::Site;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Rounds; the median of each stage counts. The first has no snapshot to hold.
+/// Number of rounds. The median of each stage counts. The first round has no snapshot to hold.
 const ROUNDS: usize = 7;
 
-/// Malleable jobs: as many wait as hold nodes.
+/// Malleable jobs: half of them wait and half of them hold nodes.
 const JOBS: u32 = 2 * HOLDING;
 
-/// Those that hold nodes.
+/// Malleable jobs that hold nodes.
 const HOLDING: u32 = 10;
 
-/// Stages of a round with what each took.
+/// The stages of a round, each with its time and its peak memory.
 #[derive(Default)]
 struct Stages {
     took: Vec<(&'static str, Duration, usize)>,
 }
 
 impl Stages {
-    /// Measures a stage: its time and the peak of the process's memory in it.
+    /// Measures a stage: its time and the process's peak memory in it.
     fn of<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
         MEMORY.reset_peak_usage();
         let clock = Instant::now();
@@ -56,7 +60,7 @@ impl Stages {
         value
     }
 
-    /// As `of`, where `work` also tells the time that was not its own.
+    /// As `of`, less the time that `work` reports as not its own.
     fn less<T>(&mut self, name: &'static str, work: impl FnOnce() -> (T, Duration)) -> T {
         let (value, spent) = self.of(name, work);
         if let Some(last) = self.took.last_mut() {
@@ -68,13 +72,13 @@ impl Stages {
 
 /// What the daemon keeps from one round to the next.
 struct Kept {
-    scene: RoundState,
-    /// Where GPUs are lent.
-    seats: Option<PlaceAssignments>,
+    state: RoundState,
+    /// The assignment of jobs to places, where GPUs are lent.
+    places: Option<PlaceAssignments>,
     snapshot: Option<Snapshot>,
 }
 
-/// The node or place that a malleable job holds as its i-th, and the Slurm job there.
+/// The `i`-th node or place that malleable job `n` holds, and the Slurm job there.
 fn held(site: Site, n: u32, i: u32) -> HeldNode {
     let at = n * answers::HELD_EACH + i;
     match site {
@@ -93,7 +97,7 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
     let curve = ScalingCurve::parse("1:100,2:190,4:350,8:620,16:1050,32:1700,64:2500").expect("a curve");
     let count = if holds { answers::HELD_EACH } else { 0 };
     let lead = holds.then(|| held(site, n, 0).node);
-    // The Slurm job on the first place is the job itself; one that waits is none of those that run.
+    // The Slurm job on the first place is the lead. The id of a waiting job is not among the running jobs.
     let id = if holds { held(site, n, 0).slurm_job.0 } else { 50_000 + n };
     JobFacts {
         job: JobId(id),
@@ -126,7 +130,7 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
     }
 }
 
-/// Jobs that shall hold other nodes than they do.
+/// Number of jobs whose planned nodes differ from the nodes that they hold.
 fn changed(plan: &Plan, jobs: &[JobFacts]) -> usize {
     let differs = |job: &&JobFacts| {
         let mut wanted: Vec<&NodeName> =
@@ -137,7 +141,7 @@ fn changed(plan: &Plan, jobs: &[JobFacts]) -> usize {
     jobs.iter().filter(differs).count()
 }
 
-fn read(site: Site, seats: Option<&mut PlaceAssignments>, stages: &mut Stages) -> (Snapshot, usize) {
+fn read(site: Site, places: Option<&mut PlaceAssignments>, stages: &mut Stages) -> (Snapshot, usize) {
     let mut bytes = 0;
     let mut nodes = answers::nodes(site);
     let mut read_nodes =
@@ -152,8 +156,8 @@ fn read(site: Site, seats: Option<&mut PlaceAssignments>, stages: &mut Stages) -
     let snapshot = stages.of("put together", || {
         offline::build_snapshot(read_nodes, read_jobs, &*reservations, &diag, "infill").expect("a snapshot")
     });
-    let snapshot = match seats {
-        Some(seats) => stages.of("seat", || seats.snapshot_with_places(snapshot)),
+    let snapshot = match places {
+        Some(places) => stages.of("seat", || places.snapshot_with_places(snapshot)),
         None => snapshot,
     };
     (snapshot, bytes)
@@ -161,18 +165,18 @@ fn read(site: Site, seats: Option<&mut PlaceAssignments>, stages: &mut Stages) -
 
 fn round(site: Site, number: usize, kept: &mut Kept, config: &Config, jobs: &[JobFacts]) -> (Stages, String) {
     let mut stages = Stages::default();
-    let (snapshot, bytes) = read(site, kept.seats.as_mut(), &mut stages);
+    let (snapshot, bytes) = read(site, kept.places.as_mut(), &mut stages);
     assert!(snapshot.is_trusted(), "{:?}", snapshot.doubts);
     let now = UnixTime(answers::NOW + 30 * number as i64);
-    // All curves are declared, and none is to be tried.
-    stages.of("look", || kept.scene.ingest_snapshot(&snapshot, jobs, AdvisorMode::Watch, now));
-    let question = stages.of("ask", || kept.scene.round_input(jobs, RoundConstraints::FREE, now));
-    let plan = stages.of("plan", || question.solve_plan(config));
+    // All curves are declared, so no size is probed.
+    stages.of("look", || kept.state.ingest_snapshot(&snapshot, jobs, AdvisorMode::Watch, now));
+    let input = stages.of("ask", || kept.state.round_input(jobs, RoundConstraints::FREE, now));
+    let plan = stages.of("plan", || input.solve_plan(config));
     let judged =
-        stages.of("check", || check_solved_plan(&question, config, Ok(plan))).expect("a plan that passes");
+        stages.of("check", || check_solved_plan(&input, config, Ok(plan))).expect("a plan that passes");
     assert!(judged.refused.is_empty(), "{:?}", judged.refused);
     let plan = judged.plan;
-    let report = stages.of("explain", || question.explain_plan(config, &plan));
+    let report = stages.of("explain", || input.explain_plan(config, &plan));
     assert_eq!(report.jobs.len(), jobs.len());
     let changes = stages.of("diff", || changed(&plan, jobs));
     let about = format!(
@@ -180,7 +184,7 @@ fn round(site: Site, number: usize, kept: &mut Kept, config: &Config, jobs: &[Jo
         bytes / 1_000_000,
         snapshot.nodes.len(),
         snapshot.jobs.len(),
-        kept.scene.gaps().gaps.len(),
+        kept.state.gaps().gaps.len(),
         plan.status,
         jobs.len(),
     );
@@ -211,13 +215,13 @@ fn show(rounds: &[Stages]) {
 
 fn show_site(site: Site, config: &Arc<Config>, count: u32) {
     let jobs: Vec<JobFacts> = (0..count).map(|n| facts(site, n, n < HOLDING)).collect();
-    let seats = (site == Site::Shared)
+    let places = (site == Site::Shared)
         .then(|| PlaceAssignments::new("infill", LendingRules::default(), BTreeMap::new()));
-    let mut scene = RoundState::new(config.clone(), UnixTime(answers::NOW));
+    let mut state = RoundState::new(config.clone(), UnixTime(answers::NOW));
     if config.planner.objective == PlanningObjective::Completion {
-        ahead::learn(&mut scene.priorities_mut().outlook, answers::NOW);
+        ahead::learn(&mut state.priorities_mut().outlook, answers::NOW);
     }
-    let mut kept = Kept { scene, seats, snapshot: None };
+    let mut kept = Kept { state, places, snapshot: None };
     let (_, about) = round(site, 0, &mut kept, config, &jobs);
     println!("{about}");
     let rounds: Vec<Stages> = (1..=ROUNDS).map(|n| round(site, n, &mut kept, config, &jobs).0).collect();
@@ -226,7 +230,7 @@ fn show_site(site: Site, config: &Arc<Config>, count: u32) {
 
 fn main() {
     let mut config = Config::default();
-    // Jobs that are all worth the same could be exchanged for each other, which is a case of its own.
+    // Jobs with equal worth could be exchanged for each other, which is a separate case.
     let share = |n: u32| (format!("user{n}"), 100.0 / (100.0 + f64::from(n)));
     config.planner.shares = (0..ahead::JOBS).map(share).collect();
     let mut soon = config.clone();

@@ -1,4 +1,4 @@
-//! A look without malleable jobs, which is the tracker and the gap finder: what the simulator does tens of
+//! A look without malleable jobs: only the tracker and the gap finder. The simulator does this tens of
 //! thousands of times.
 
 use std::sync::Arc;
@@ -11,35 +11,37 @@ use infill_slurm::fake::pending_job;
 
 const PARTITION: &str = "infill";
 
-/// Calls; the median counts.
+/// Number of calls. The median counts.
 const CALLS: usize = 201;
 
 /// Nodes of each busy job.
 const WIDTH: usize = 16;
 
-/// `count` nodes of which `free` are, the others busy with jobs of 16 nodes; for a tenth of the free ones a
-/// job is planned.
-fn machine(count: usize, free: usize) -> Snapshot {
+/// A cluster of `count` nodes with `free` free ones. The others run jobs of 16 nodes. A job is planned on
+/// each of the first tenth of the free nodes.
+fn cluster(count: usize, free: usize) -> Snapshot {
     let names: Vec<NodeName> = (0..count).map(|n| NodeName::new(format!("nid{n:06}"))).collect();
     let kind = NodeType::new("gpu:a100:4/cpu64");
-    let node = |(n, name): (usize, &NodeName)| Node {
-        state: NodeState::from_words([if n < free { "IDLE" } else { "ALLOCATED" }]),
-        partitions: vec!["main".to_owned(), PARTITION.to_owned()],
-        ..Node::new(name.clone(), kind.clone())
-    };
-    let running = |(n, nodes): (usize, &[NodeName])| Job {
+    let running = names[free..].chunks(WIDTH).enumerate().map(|(n, nodes)| Job {
         state: JobState::from_base(BaseState::Running),
         nodes: nodes.to_vec(),
         ..pending_job(1 + n as u32, 1)
-    };
-    let mut jobs: Vec<Job> = names[free..].chunks(WIDTH).enumerate().map(running).collect();
-    let planned = |(n, node): (usize, &NodeName)| Job {
+    });
+    let planned = names[..free / 10].iter().enumerate().map(|(n, node)| Job {
         scheduled_nodes: vec![node.clone()],
         start_time: Some(UnixTime(1_000_600)),
         ..pending_job(100_000 + n as u32, 1)
-    };
-    jobs.extend(names[..free / 10].iter().enumerate().map(planned));
-    let nodes = names.iter().enumerate().map(node).collect();
+    });
+    let jobs: Vec<Job> = running.chain(planned).collect();
+    let nodes = names
+        .iter()
+        .enumerate()
+        .map(|(n, name)| Node {
+            state: NodeState::from_words([if n < free { "IDLE" } else { "ALLOCATED" }]),
+            partitions: vec!["main".to_owned(), PARTITION.to_owned()],
+            ..Node::new(name.clone(), kind.clone())
+        })
+        .collect();
     let mut snapshot = Snapshot { taken_at: UnixTime(1_000_000), nodes, jobs, ..Snapshot::default() };
     snapshot.backfill.complete = true;
     snapshot
@@ -51,13 +53,13 @@ fn median(mut times: Vec<Duration>) -> f64 {
 }
 
 fn measure(nodes: usize, free: usize) {
-    let snapshot = machine(nodes, free);
-    let mut scene = RoundState::new(Arc::new(Config::default()), UnixTime(1_000_000));
+    let snapshot = cluster(nodes, free);
+    let mut state = RoundState::new(Arc::new(Config::default()), UnixTime(1_000_000));
     let mut looks = Vec::new();
     for call in 0..CALLS {
         let now = UnixTime(1_000_000 + 30 * call as i64);
         let clock = Instant::now();
-        scene.ingest_snapshot(&snapshot, &[], AdvisorMode::Unasked, now);
+        state.ingest_snapshot(&snapshot, &[], AdvisorMode::Unasked, now);
         looks.push(clock.elapsed());
     }
     println!("{nodes} nodes, {free} free: a look takes {:.3} ms", median(looks));
