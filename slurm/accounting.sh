@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The accounting records that infill needs: a QOS that main jobs may push away, and an Operator.
+# The accounting records that infill needs: a QOS that main jobs may preempt, and an Operator.
 # Idempotent: run it again whenever QOSes or accounts are added. Needs Slurm administrator rights.
 set -euo pipefail
 
@@ -13,23 +13,23 @@ Usage: accounting.sh --main-qos QOS[,QOS…] --account ACCOUNT[,ACCOUNT…] [--o
                      [--cluster NAME] [--grace SECONDS] [--usage-factor FACTOR] [--max-submit JOBS] [--dry-run]
        accounting.sh --undo --main-qos … --account … [--own-account …] [--user USER] [--cluster NAME] [--dry-run]
 
-  --main-qos   the QOSes of main jobs, which may preempt infill's jobs (a site without its own has: normal)
+  --main-qos   the QOSes of main jobs, which may preempt infill's jobs (without QOSes of its own a site has: normal)
   --account    the accounts whose users may submit malleable jobs; `root` is every account that has no QOSes of
                its own
-  --own-account   an account for malleable jobs alone, in which all users of the accounts above get an association: what
-               their malleable jobs hold then counts in no limit (GrpTRES, MaxJobs, …) of their main jobs. It is made
-               if there is none; write its name into job_submit.lua (ACCOUNT) as well, and run this script again
-               whenever users are added. Without it malleable jobs run in the accounts above
+  --own-account   a separate account for malleable jobs, in which all users of the accounts above get an association.
+               Their malleable jobs then count in no limit (GrpTRES, MaxJobs, …) of their main jobs. The script makes
+               the account if it does not exist. Write its name into job_submit.lua (ACCOUNT) too, and run the script
+               again whenever users are added. Without this option malleable jobs run in the accounts above
   --user       the system user that the daemon runs as (default infill)
-  --cluster    the cluster whose accounts change (default: this one, as slurmctld says). QOSes, and what an Operator
-               may do, are the same on all clusters of a slurmdbd
+  --cluster    the cluster whose accounts change (default: this one, as slurmctld says). QOSes and the rights of an
+               Operator are the same on all clusters of a slurmdbd
   --grace      seconds that a preempted infill job gets to save its work (default 30)
-  --usage-factor  what an hour of a malleable job counts in fair share and in GrpTRESMins, GrpWall, …: 0 (the default)
-               makes harvested time free, 1 makes it cost what it costs elsewhere
+  --usage-factor  how much an hour of a malleable job counts in fair share and in GrpTRESMins, GrpWall, …: 0 (the default)
+               makes harvested time free, 1 makes it cost as much as elsewhere
   --max-submit  most malleable jobs of one user, with their wings, that wait or run at a time (MaxSubmitJobsPerUser
-               of the QOS; default 10000; -1 for as many as anybody likes)
+               of the QOS; default 10000; -1 for no limit)
   --dry-run    print the sacctmgr commands instead of running them
-  --undo       take everything back
+  --undo       undo all changes
 END
 }
 
@@ -66,8 +66,9 @@ parse_options() {
     [[ $GRACE =~ ^[0-9]+$ ]] || wrong_usage "--grace must be a number of seconds"
     [[ $USAGE_FACTOR =~ ^[0-9]+(\.[0-9]+)?$ ]] || wrong_usage "--usage-factor must be a number from 0"
     [[ $MAX_SUBMIT =~ ^([1-9][0-9]*|-1)$ ]] || wrong_usage "--max-submit must be a number of jobs from 1, or -1"
-    [[ -z $OWN_ACCOUNT || $OWN_ACCOUNT =~ ^[a-z0-9_.-]+$ ]] || wrong_usage "--own-account: no name of an account: $OWN_ACCOUNT"
-    [[ $OWN_ACCOUNT != "$OPERATOR_ACCOUNT" ]] || wrong_usage "--own-account: $OPERATOR_ACCOUNT is the daemon's"
+    [[ -z $OWN_ACCOUNT || $OWN_ACCOUNT =~ ^[a-z0-9_.-]+$ ]] ||
+        wrong_usage "--own-account must be the name of an account: $OWN_ACCOUNT"
+    [[ $OWN_ACCOUNT != "$OPERATOR_ACCOUNT" ]] || wrong_usage "--own-account: $OPERATOR_ACCOUNT belongs to the daemon"
 }
 
 set_option() {
@@ -93,14 +94,14 @@ change() {
     [[ $DRY_RUN = yes ]] || sacctmgr -i "$@"
 }
 
-# sacctmgr fails when there is nothing to change, so ask before each change. `grep` reads all of its input: with -q
-# it would end early, and pipefail would take sacctmgr's broken pipe for a no.
+# sacctmgr fails when there is nothing to change, so each change asks first. `grep` reads all of its input. With -q it
+# would end early, and pipefail would take sacctmgr's broken pipe for a no.
 qos_exists() { sacctmgr -nP show qos "$1" format=name | grep -x -- "$1" >/dev/null; }
 account_exists() { sacctmgr -nP show assoc cluster="$CLUSTER" account="$1" format=account | grep -x -- "$1" >/dev/null; }
 account_is_elsewhere() { sacctmgr -nP show assoc account="$1" format=cluster | grep -vx -- "$CLUSTER" >/dev/null; }
 user_exists() { sacctmgr -nP show user "$1" format=user | grep -x -- "$1" >/dev/null; }
 
-# field_has WORD COMMAND…: is WORD in the comma-separated list that COMMAND prints?
+# field_has WORD COMMAND…: whether WORD is in the comma-separated list that COMMAND prints.
 field_has() {
     local word=$1
     shift
@@ -115,7 +116,7 @@ each() {
     for word in ${list//,/ }; do "$function" "$word"; done
 }
 
-# Before anything is changed: a typo must not leave half of it done.
+# These checks run before any change: a typo must not leave the work half done.
 check_qos() { qos_exists "$1" || wrong_usage "no such QOS: $1"; }
 check_cluster() {
     [[ -n $CLUSTER ]] || CLUSTER=$(scontrol show config 2>/dev/null | sed -nE 's/^ClusterName *= *//p')
@@ -126,13 +127,13 @@ check_cluster() {
 check_account() { account_exists "$1" || wrong_usage "no such account: $1"; }
 
 add_qos() {
-    # preemptmode=requeue   a job that is pushed away waits again, held or not, instead of dying.
-    # gracetime             the time to save a checkpoint between the signal and the end.
+    # preemptmode=requeue   a preempted job waits again, held or not, instead of dying.
+    # gracetime             the time between the signal and the end, in which a job saves a checkpoint.
     # flags=NoReserve       backfill reserves nothing for these jobs, so they cannot delay anyone.
-    # priority=0            and they gain nothing over others.
-    # usagefactor=0         what nobody else wanted costs nobody their share: else a user's main jobs wait longer because
-    #                       of malleable ones, and GrpTRESMins is used up. (GrpTRES, MaxJobs and the like count jobs all
-    #                       the same: --own-account.)
+    # priority=0            these jobs gain nothing over others.
+    # usagefactor=0         harvested time costs no fair share. Otherwise a user's main jobs would wait longer because
+    #                       of malleable ones, and GrpTRESMins would be used up. (GrpTRES, MaxJobs and the like
+    #                       still count these jobs: --own-account.)
     # maxsubmitjobsperuser  a loop around sbatch fills neither slurmctld's queue nor the daemon's rounds.
     local settings=(
         preemptmode=requeue "gracetime=$GRACE" flags=NoReserve priority=0 "usagefactor=$USAGE_FACTOR"
@@ -145,19 +146,19 @@ add_qos() {
     fi
 }
 
-# Without this line main jobs wait for infill's jobs: the one line that must not be forgotten.
+# This line is essential: without it main jobs wait for infill's jobs.
 let_preempt() {
     field_has "$QOS" qos_preempts "$1" || change modify qos "$1" set "preempt+=$QOS"
 }
 
-# Users name no QOS; the plug-in does. But their account must allow it.
+# The plug-in names the QOS, not the user. But the user's account must allow it.
 allow_qos() {
     field_has "$QOS" account_qos "$1" || change modify account "$1" cluster="$CLUSTER" set "qos+=$QOS"
 }
 
 has_association() { sacctmgr -nP show assoc cluster="$CLUSTER" account="$OWN_ACCOUNT" user="$1" format=user | grep -x -- "$1" >/dev/null; }
 
-# Of the account itself; of `root`, which has none of its own, everybody.
+# The users of an account. `root` has no users itself, so it stands for all users.
 users_of() {
     if [[ $1 = root ]]; then
         sacctmgr -nP show assoc cluster="$CLUSTER" format=user | grep .
@@ -166,7 +167,7 @@ users_of() {
     fi | sort -u
 }
 
-# In an account of their own malleable jobs count in no limit of the accounts in which the same users run main jobs.
+# In a separate account malleable jobs count in no limit of the accounts in which their users run main jobs.
 make_own_account() {
     account_exists "$OWN_ACCOUNT" ||
         change add account "$OWN_ACCOUNT" cluster="$CLUSTER" Description=malleable Organization=infill
@@ -174,7 +175,7 @@ make_own_account() {
     each "$ACCOUNTS" add_users
 }
 
-# And nothing else gets in there.
+# The account allows no other QOS.
 allow_only_ours() {
     [[ $(account_qos "$OWN_ACCOUNT") = "$QOS" ]] ||
         change modify account "$OWN_ACCOUNT" cluster="$CLUSTER" set "qos=$QOS" "defaultqos=$QOS"
@@ -190,8 +191,8 @@ add_users() {
 
 remove_own_account() { ! account_exists "$OWN_ACCOUNT" || change delete account "$OWN_ACCOUNT" cluster="$CLUSTER"; }
 
-# Operator, and not Administrator: it may pin, hold, release and cancel jobs, but cannot submit or run anything as
-# somebody else. An account of its own shows in reports what it did, namely nothing.
+# An Operator, not an Administrator: it may pin, hold, release and cancel jobs, but cannot submit or run anything as
+# another user. Its own account lets reports show what the daemon did itself, which is nothing.
 add_operator() {
     account_exists "$OPERATOR_ACCOUNT" ||
         change add account "$OPERATOR_ACCOUNT" cluster="$CLUSTER" Description=infill Organization=infill
@@ -209,7 +210,7 @@ undo() {
     [[ -z $OWN_ACCOUNT ]] || remove_own_account
     each "$ACCOUNTS" forbid_qos
     if account_is_elsewhere "$OPERATOR_ACCOUNT"; then
-        echo "infill is on other clusters of this slurmdbd, too: the QOS $QOS and the Operator $OPERATOR stay" >&2
+        echo "other clusters of this slurmdbd use infill too: the QOS $QOS and the Operator $OPERATOR stay" >&2
         ! account_exists "$OPERATOR_ACCOUNT" || change delete account "$OPERATOR_ACCOUNT" cluster="$CLUSTER"
         return
     fi
@@ -231,7 +232,7 @@ main() {
     add_qos
     each "$MAIN_QOS" let_preempt
     if [[ -n $OWN_ACCOUNT ]]; then
-        # Elsewhere they would count in the limits that the account is there to keep them out of.
+        # In the other accounts they would count in the limits that the separate account keeps them out of.
         each "$ACCOUNTS" forbid_qos
         make_own_account
     else

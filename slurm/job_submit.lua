@@ -1,8 +1,8 @@
 -- Infill's job submission plug-in for slurmctld.
 --
 -- It touches one partition only. There it turns a malleable job (`sbatch -p infill --nodes=2-8 …`) into a held job of
--- one node, and notes the sizes that the job may have in its admin_comment, which users cannot write. The daemon reads
--- them there, and starts the job when it finds nodes for it.
+-- one node. It writes the sizes that the job may have into its admin_comment, which users cannot change. The daemon
+-- reads them there and starts the job when it finds nodes for it.
 --
 --     --nodes=2-8                       infill:nodes=2-8
 --     --nodes=4                         infill:nodes=4          one size
@@ -16,36 +16,37 @@
 --     --hold                            infill:nodes=…;held=owner  not started before its owner releases it
 --     a job named wing:123 (infill's own, for job 123)    infill:wing=123, not held
 --
--- It runs under slurmctld's locks: no I/O, no loop over anything but the job's own short comment.
--- A site that has a job_submit.lua already calls these functions from its own: see README.md.
+-- It runs under slurmctld's locks. So it does no I/O, and it loops only over the job's own short comment.
+-- A site with its own job_submit.lua calls these functions from there: see README.md.
 
 -- The partition of malleable jobs, and the QOS that makes its jobs preemptible.
 local PARTITION = "infill"
 local QOS = "infill"
--- The account of malleable jobs, if they have one of their own (accounting.sh --own-account): "harvest". With nil they
+-- The account of malleable jobs, if they have a separate one (accounting.sh --own-account): "harvest". With nil they
 -- run in the account that the user names, or in the user's default account, and count in its limits.
 local ACCOUNT = nil
--- What is lent, as gaps.lend in infill.toml has it: "nodes", whole ones; or "gpus", each with its share of a node. The share
--- is what the partition says (DefCpuPerGPU, DefMemPerGPU), or the user (--cpus-per-gpu, --mem-per-gpu).
+-- What is lent, as gaps.lend in infill.toml: "nodes" for whole nodes, or "gpus" for GPUs, each with its share of a
+-- node. The share comes from the partition (DefCpuPerGPU, DefMemPerGPU) or from the user (--cpus-per-gpu,
+-- --mem-per-gpu).
 local LEND = "nodes"
--- Where GPUs are lent: of how many CPUs the parts are in which nodes without GPUs are lent, as nodes.cpus in infill.toml has it;
--- nil: such nodes are not lent.
+-- Where GPUs are lent, nodes without GPUs may be lent in parts of this many CPUs, as nodes.cpus in infill.toml. With
+-- nil such nodes are not lent.
 local CPUS = nil
 -- The largest number of nodes that a job may name. A typo should not make the planner think about a million nodes.
 local MAX_NODES = 10000
--- A comment is a few options; longer ones are refused rather than parsed under slurmctld's locks.
+-- A comment holds a few options. A longer one is refused, because it would be parsed under slurmctld's locks.
 local MAX_COMMENT_BYTES = 512
 local MAX_SIZES = 64
--- No node has more GPUs, or CPUs.
+-- The most GPUs and CPUs that a node may have.
 local MAX_GPUS_A_NODE = 64
 local MAX_CPUS_A_NODE = 4096
 
--- Words of a comment that count something.
+-- Keys of a comment that name sizes.
 local NAMES_SIZES = { nodes = true, gpus = true, cpus = true }
 
 local WING_NAME = "^wing:(%d+)$"
 
--- How the C side says that the user gave no value depends on the width of the field.
+-- Whether the user gave a value. The C side marks a missing value by the width of the field.
 local function given(value)
    return value ~= nil and value ~= slurm.NO_VAL and value ~= slurm.NO_VAL16 and value ~= slurm.NO_VAL8
 end
@@ -63,17 +64,19 @@ local function bad_size(text)
    return "bad number of nodes '" .. text .. "': sizes are 1 to " .. MAX_NODES
 end
 
--- "2-8" with both ends good, or nil and the reason.
+-- Returns the range, such as "2-8", if both ends are valid, or nil and the reason.
 local function check_range(first, last)
    local low, high = tonumber(first), tonumber(last)
    if not is_size(low) then return nil, bad_size(first) end
    if not is_size(high) then return nil, bad_size(last) end
-   if low > high then return nil, "bad range of nodes " .. low .. "-" .. high .. ": the first is larger" end
+   if low > high then
+      return nil, "bad range of nodes " .. low .. "-" .. high .. ": the first is larger than the second"
+   end
    if low == high then return string.format("%d", low) end
    return string.format("%d-%d", low, high)
 end
 
--- "1,2,4" in ascending order without repetitions, or nil and the reason.
+-- Returns the set, such as "1,2,4", in ascending order without repetitions, or nil and the reason.
 local function check_set(text)
    local sizes, seen = {}, {}
    for word in string.gmatch(text .. ",", "([^,]*),") do
@@ -95,7 +98,7 @@ local function check_sizes(text)
    return check_set(text)
 end
 
--- The sizes that --nodes asks for. Only the ends of a set (--nodes=1,2,4) arrive here: that is why sets go into the
+-- The sizes that --nodes asks for. Slurm passes on only the ends of a set (--nodes=1,2,4), so sets go into the
 -- comment.
 local function sizes_from_nodes(job)
    if not given(job.min_nodes) then return "1" end
@@ -103,13 +106,13 @@ local function sizes_from_nodes(job)
    return check_range(string.format("%d", job.min_nodes), string.format("%d", last))
 end
 
--- Whether a word of the comment names sizes: of what is lent, or CPUs where these are, too.
+-- Whether a key of the comment names sizes here: the unit that is lent, or CPUs where these are lent too.
 local function names_sizes(key)
    return key == LEND or key == "cpus" and LEND == "gpus" and CPUS ~= nil
 end
 
--- What the comment says to infill: sizes (or nil) and further options, or nil, nil and the reason; then what the sizes count.
--- A comment that does not begin with "infill:" is the user's own business.
+-- Reads the options that the comment has for infill. Returns the sizes (or nil), the further options, nil and the
+-- unit of the sizes; or nil, nil and the reason. A comment that does not begin with "infill:" belongs to the user.
 local function options_from_comment(comment)
    local text = comment and string.match(comment, "^infill:(.*)$")
    if not text then return nil, "" end
@@ -130,7 +133,8 @@ local function options_from_comment(comment)
    return sizes, options, nil, what
 end
 
--- What else of the request infill would otherwise change, or could not tell from what it does itself.
+-- Parts of the request that infill would otherwise change, or could not tell from its own changes: time limit and
+-- hold.
 local function wishes(job)
    local text = ""
    -- Unlimited is above NO_VAL.
@@ -141,7 +145,7 @@ local function wishes(job)
    return text
 end
 
--- The lead is one whole node, however many the job may grow to.
+-- The lead is one whole node, whatever size the job may grow to.
 local function make_one_node(job)
    job.min_nodes = 1
    job.max_nodes = 1
@@ -156,10 +160,10 @@ local function make_one_node(job)
    end
 end
 
--- Where GPUs are lent: how many the job asks for; without a word, those of one worker.
+-- Where GPUs are lent: the number that the job asks for, by default the GPUs of one worker.
 local function sizes_from_gpus(job, each)
    local count = job.tres_per_job and string.match(job.tres_per_job, "^gres[/:]gpu[:=](%d+)$")
-   -- With --gpus and --gpus-per-node the client reckons the nodes.
+   -- With --gpus and --gpus-per-node the client computes the nodes.
    local most = count and tonumber(count) / each or 1
    if given(job.min_nodes) and job.min_nodes > most or given(job.max_nodes) and job.max_nodes > most then
       return nil, "GPUs are lent here, not nodes: use --comment=infill:gpus=MIN-MAX, or --gpus=N for one size"
@@ -170,25 +174,28 @@ local function sizes_from_gpus(job, each)
    return check_set(count or string.format("%d", each))
 end
 
--- How many GPUs of one node each worker has, by --gpus-per-node or --gres and by the comment; or nil and the reason.
+-- The number of GPUs of one node that each worker has, by --gpus-per-node or --gres and by the comment; or nil and
+-- the reason.
 local function gpus_each(job, options)
    local asked = job.tres_per_node
-   local said = string.match(options, ";each=([^;]*)")
-   local each = said or "1"
+   local declared = string.match(options, ";each=([^;]*)")
+   local each = declared or "1"
    if asked and asked ~= "" then
       each = string.match(asked, "^gres[/:]gpu[:=](%d+)$") or string.match(asked, "^gres[/:]gpu:[%w_-]+[:=](%d+)$")
          or (string.match(asked, "^gres[/:]gpu$") or string.match(asked, "^gres[/:]gpu:[%w_-]+$")) and "1"
       if not each then return nil, "cannot read " .. asked .. ": use --gpus-per-node=N" end
-      if said and tonumber(said) ~= tonumber(each) then return nil, asked .. " is not each=" .. said end
+      if declared and tonumber(declared) ~= tonumber(each) then
+         return nil, asked .. " contradicts each=" .. declared
+      end
    end
    each = string.match(each, "^%d+$") and tonumber(each)
    if not each or each < 1 or each > MAX_GPUS_A_NODE then
-      return nil, "each worker has 1 to " .. MAX_GPUS_A_NODE .. " GPUs of one node"
+      return nil, "each worker must have 1 to " .. MAX_GPUS_A_NODE .. " GPUs of one node"
    end
    return each
 end
 
--- Whether there are sizes, in GPUs, for workers that have so many each.
+-- Whether the sizes contain a multiple of `each`, the GPUs or CPUs of one worker.
 local function has_multiples(sizes, each)
    local first, last = string.match(sizes, "^(%d+)%-(%d+)$")
    if first then return math.ceil(tonumber(first) / each) <= math.floor(tonumber(last) / each) end
@@ -198,14 +205,14 @@ local function has_multiples(sizes, each)
    return true
 end
 
--- What a worker must not ask for that has a part of a node; or nil.
+-- The reason if a worker with a part of a node asks for the whole node; else nil.
 local function wants_it_whole(job)
-   -- 1 is --oversubscribe; all else keeps a node to somebody.
+   -- 1 is --oversubscribe. All other values reserve the node for one job or user.
    if given(job.shared) and job.shared ~= 1 then return "GPUs are lent here, not nodes: leave out --exclusive" end
    if job.pn_min_memory == 0 then return "GPUs are lent here, not nodes: leave out --mem=0" end
 end
 
--- The lead is one worker, however many the job may grow to.
+-- The lead is one worker, whatever size the job may grow to.
 local function make_one_worker(job, each)
    job.min_nodes = 1
    job.max_nodes = 1
@@ -214,7 +221,7 @@ local function make_one_worker(job, each)
    if not asked or asked == "" then job.tres_per_node = string.format("gres/gpu:%d", each) end
 end
 
--- Sizes and options of a lead where GPUs are lent, or nil, nil and the reason.
+-- Sizes and options of a lead where GPUs are lent; or nil, nil and the reason.
 local function make_lead_of_gpus(job, sizes, options)
    local each, reason = gpus_each(job, options)
    if not each then return nil, nil, reason end
@@ -223,7 +230,7 @@ local function make_lead_of_gpus(job, sizes, options)
       if not sizes then return nil, nil, reason end
    end
    if not has_multiples(sizes, each) then
-      return nil, nil, "no size of " .. sizes .. " GPUs is a multiple of " .. each .. ", which each worker has"
+      return nil, nil, "no size of " .. sizes .. " GPUs is a multiple of " .. each .. ", the GPUs of a worker"
    end
    make_one_worker(job, each)
    options = string.gsub(options, ";each=[^;]*", "")
@@ -231,16 +238,18 @@ local function make_lead_of_gpus(job, sizes, options)
    return sizes, options
 end
 
--- How many CPUs each worker has, by --cpus-per-task and by the comment; or nil and the reason.
+-- The number of CPUs of each worker, by --cpus-per-task and by the comment; or nil and the reason.
 local function cpus_each(job, options)
    local text = string.match(options, ";each=([^;]*)")
-   local said = text and tonumber(text)
-   if text and not said then return nil, "cannot read each=" .. text .. " in the comment" end
+   local declared = text and tonumber(text)
+   if text and not declared then return nil, "cannot read each=" .. text .. " in the comment" end
    local asked = given(job.cpus_per_task) and job.cpus_per_task or nil
-   if said and asked and said ~= asked then return nil, "--cpus-per-task=" .. asked .. " is not each=" .. said end
-   local each = asked or said or CPUS
+   if declared and asked and declared ~= asked then
+      return nil, "--cpus-per-task=" .. asked .. " contradicts each=" .. declared
+   end
+   local each = asked or declared or CPUS
    if each < 1 or each > MAX_CPUS_A_NODE or each ~= math.floor(each) then
-      return nil, "each worker has 1 to " .. MAX_CPUS_A_NODE .. " CPUs of one node"
+      return nil, "each worker must have 1 to " .. MAX_CPUS_A_NODE .. " CPUs of one node"
    end
    return each
 end
@@ -254,7 +263,7 @@ local function make_lead_of_cpus(job, sizes, options)
       return nil, nil, "cpus= is for nodes without GPUs: leave out --gpus and --gres=gpu"
    end
    if not has_multiples(sizes, each) then
-      return nil, nil, "no size of " .. sizes .. " CPUs is a multiple of " .. each .. ", which each worker has"
+      return nil, nil, "no size of " .. sizes .. " CPUs is a multiple of " .. each .. ", the CPUs of a worker"
    end
    job.min_nodes = 1
    job.max_nodes = 1
@@ -280,7 +289,7 @@ local function make_lead(job)
       return refuse("the daemon chooses the nodes; leave out --nodelist (--exclude and --constraint work)")
    end
    if job.reservation ~= nil and job.reservation ~= "" then
-      return refuse("only what nobody has reserved is filled; leave out --reservation")
+      return refuse("infill does not use reserved nodes; leave out --reservation")
    end
    local sizes, options, reason, what = options_from_comment(job.comment)
    if not options then return refuse(reason) end
@@ -294,12 +303,12 @@ local function make_lead(job)
    if not sizes then return refuse(reason) end
    job.admin_comment = "infill:" .. what .. "=" .. sizes .. options .. wishes(job)
    job.priority = 0
-   -- Also when the user said no: a lead that cannot be requeued can neither be moved nor parked.
+   -- Also when the user said no: a lead that cannot be requeued can neither move to other nodes nor wait again.
    job.requeue = 1
    return slurm.SUCCESS
 end
 
--- A wing belongs to its lead: it must run where the daemon said, and die rather than come back by itself.
+-- A wing belongs to its lead. It must run where the daemon places it. When it ends it must not come back by itself.
 local function make_wing(job, lead)
    if job.req_nodes == nil then return refuse("a wing needs --nodelist") end
    job.admin_comment = "infill:wing=" .. lead
@@ -308,7 +317,7 @@ local function make_wing(job, lead)
    return slurm.SUCCESS
 end
 
--- Several partitions may be named; an infill job that may also run elsewhere would be neither.
+-- Whether a list of partitions has infill's, and whether it has others. A malleable job must not run elsewhere too.
 local function names_partition(list)
    local found, others = false, false
    for name in string.gmatch(list or "", "[^,]+") do
@@ -320,7 +329,7 @@ end
 function slurm_job_submit(job, part_list, submit_uid)
    local found, others = names_partition(job.partition)
    if not found then return slurm.SUCCESS end
-   if others then return refuse("name the partition " .. PARTITION .. " alone") end
+   if others then return refuse("name only the partition " .. PARTITION) end
    if given(job.array_inx) then return refuse("no job arrays here: submit the jobs one by one") end
    if given(job.het_job_offset) then return refuse("no heterogeneous jobs here") end
    if job.script == nil then return refuse("only batch jobs here: use sbatch") end
@@ -331,7 +340,7 @@ function slurm_job_submit(job, part_list, submit_uid)
    return make_lead(job)
 end
 
--- Owners may change what they like of their job, but not what infill relies on.
+-- Owners may change their job, except for what infill relies on.
 function slurm_job_modify(job, job_record, part_list, modify_uid)
    if modify_uid == 0 or modify_uid ~= job_record.user_id then return slurm.SUCCESS end
    if job_record.partition ~= PARTITION then
@@ -340,9 +349,9 @@ function slurm_job_modify(job, job_record, part_list, modify_uid)
       end
       return slurm.SUCCESS
    end
-   if job.admin_comment ~= nil then return refuse("the admin_comment of a malleable job is infill's") end
+   if job.admin_comment ~= nil then return refuse("the admin_comment of a malleable job belongs to infill") end
    if given(job.min_nodes) or given(job.max_nodes) then
-      return refuse("the sizes of a malleable job are fixed when it is submitted: cancel it and submit it again")
+      return refuse("the sizes of a malleable job cannot change after submission: cancel it and submit it again")
    end
    return slurm.SUCCESS
 end

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What both sides use: the host's command and the scripts inside the cluster.
+# Functions and settings for both sides: the host's command and the scripts inside the cluster.
 
 readonly EXIT_USAGE=2
 # shellcheck disable=SC2034
@@ -10,7 +10,7 @@ readonly MAX_NODES=64
 
 MYSQL_DIR=/var/lib/minicluster/mysql
 readonly MYSQL_DIR
-# The database of a test needs no durability and little memory, and no client but slurmdbd's Unix socket.
+# The database of a test needs no durability and little memory. Its only client is slurmdbd, over a Unix socket.
 MARIADB_OPTIONS=(
     --no-defaults "--datadir=$MYSQL_DIR" --socket=/run/mysqld/mysqld.sock
     --pid-file=/run/mysqld/mysqld.pid --skip-networking --skip-log-bin --performance-schema=0

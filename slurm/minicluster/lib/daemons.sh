@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Each daemon of the cluster: how it is started, as whom, and how one sees that it answers.
-# A daemon NAME runs in the foreground of its own session; STATE/NAME.pid holds its pid, LOGS its log.
+# Each daemon of the cluster: how it is started, as which user, and how to check that it answers. A daemon NAME runs
+# in the foreground of its own session. STATE/NAME.pid holds its pid, LOGS its log.
 
 REST_SOCKET=/run/infill/slurmrestd.sock
 HOST_SOCKET=/run/infill/host.sock
@@ -30,30 +30,31 @@ launch() {
     esac
 }
 
-# slurmrestd asks the kernel who its client is, and to the kernel a client outside of this PID namespace has no pid:
-# refused. The relay is inside, and lets root on the host (the socket's mode) speak as infill.
+# slurmrestd asks the kernel for its client's pid. A client outside of this PID namespace has no pid there, so it is
+# refused. The relay is inside. It lets root on the host (the socket's mode) speak as infill.
 launch_relay() {
     rm -f "$HOST_SOCKET"
     spawn relay infill socat "UNIX-LISTEN:$HOST_SOCKET,fork,mode=0600" "UNIX-CONNECT:$REST_SOCKET"
 }
 
-# relay:FROM:TO, for clients that shall not reach a port at times.
+# relay:FROM:TO, for clients that temporarily cannot reach a port.
 launch_port_relay() {
     local from to
     IFS=: read -r _ from to <<<"$1"
     spawn "$1" infill socat "TCP-LISTEN:$from,bind=127.0.0.1,reuseaddr,fork" "TCP:127.0.0.1:$to"
 }
 
-# SuspendProgram and ResumeProgram run as slurm, who cannot end and start what is root's: power.sh does it for them.
+# SuspendProgram and ResumeProgram run as slurm, which cannot end and start root's processes. power.sh does it for
+# them.
 launch_power() {
     rm -f "$POWER_SOCKET"
-    # -t: without it what it starts would be ended half a second after the request has.
+    # -t: without it socat would end its child half a second after the request has ended.
     spawn power root socat -t 30 "UNIX-LISTEN:$POWER_SOCKET,fork,mode=0666" "EXEC:bash $MINI/lib/guest.sh power"
 }
 
-# Few threads: a test has one client, and each thread costs memory.
+# Few threads: a test has one client, and each thread takes memory.
 launch_restd() {
-    # A socket that a killed slurmrestd left behind keeps the next one from listening.
+    # A socket that a killed slurmrestd left behind prevents the next one from listening.
     [[ $2 != unix:* ]] || rm -f "${2#unix:}"
     spawn "$1" infill slurmrestd -t 4 -s openapi/slurmctld -a "$3" "$2"
 }
@@ -71,7 +72,7 @@ spawn() {
     wait_until 5 test -s "$STATE/$name.pid"
 }
 
-# Fails at once when the daemon has died, and in any case after half a minute.
+# Fails at once when the daemon has died, and after half a minute in any case.
 await() {
     local name=$1 end=$((SECONDS + 30)) said
     until said=$(answers "$name" 2>&1); do
@@ -100,7 +101,7 @@ answers() {
     esac
 }
 
-# Whatever else its state is (planned, completing, draining), * says that slurmctld has not heard of it.
+# Whatever the node's state is (planned, completing, draining), * says that slurmctld has not heard from it.
 is_registered() { [[ -n $1 && $1 != *'*'* && $1 != unknown* && $1 != down* ]]; }
 
 sql() { timeout 10 mariadb --no-defaults --socket=/run/mysqld/mysqld.sock "$@"; }
@@ -120,11 +121,11 @@ is_running() {
 explain_failure() {
     local name=$1
     if is_running "$name"; then say "$name does not answer:"; else say "$name died:"; fi
-    # In the foreground they write all of their log to stderr, too.
+    # In the foreground the daemons also write their whole log to stderr.
     tail -n 20 "$LOGS/$name.out" >&2
 }
 
-# start_daemon NAME: what the user calls; node:n3 means its slurmd.
+# start_daemon NAME: NAME as the user gives it; node:n3 means its slurmd.
 start_daemon() {
     local name=${1/#node:/slurmd:}
     check_daemon_name "$name"
@@ -149,7 +150,7 @@ check_daemon_name() {
     esac
 }
 
-# kill_daemon NAME: as a crash would; node:n3 takes everything that runs on n3 with it.
+# kill_daemon NAME: kills it as a crash would. node:n3 also kills everything that runs on n3.
 kill_daemon() {
     local name=${1/#node:/slurmd:}
     check_daemon_name "$name"
@@ -159,7 +160,7 @@ kill_daemon() {
     wait_until 5 is_not_running "$name" || die "$name does not die"
 }
 
-# signal_daemon STOP|CONT NAME: as if it, or all of a node, hung for a while.
+# signal_daemon STOP|CONT NAME: makes it, or all of a node, hang for a while.
 signal_daemon() {
     local name=${2/#node:/slurmd:}
     check_daemon_name "$name"
@@ -168,13 +169,14 @@ signal_daemon() {
     [[ $2 != node:* ]] || signal_jobs_of "$1" "${2#node:}"
 }
 
-# A relay's connections are processes of its group (spawn makes one); what slurmd starts for jobs has groups of its own.
+# A relay's connections are processes of its group (spawn makes one). Processes that slurmd starts for jobs have other
+# groups.
 signal_group() { kill "-$1" -- "-$(pid_of "$2")"; }
 
 is_not_running() { ! is_running "$1"; }
 
 # All "nodes" are one machine. Slurm's daemons and every process of a job have the node's name in their environment.
-# All at once, and each slurmstepd before its tasks: it would still tell slurmctld that they were killed.
+# They are killed at once, each slurmstepd before its tasks: else it would report to slurmctld that they were killed.
 signal_jobs_of() {
     local file pid steps=() tasks=()
     for file in /proc/[0-9]*/environ; do
@@ -187,7 +189,7 @@ signal_jobs_of() {
     [[ -z ${tasks[*]} ]] || kill "-$1" "${steps[@]}" "${tasks[@]}" 2>/dev/null || true
 }
 
-# A step's slurmstepd does not have the variable itself, but is the parent of what has it.
+# A step's slurmstepd lacks the variable, but is the parent of processes that have it.
 stepd_of() {
     local parent
     parent=$(awk '/^PPid:/ { print $2 }' "/proc/$1/status" 2>/dev/null) || return 0

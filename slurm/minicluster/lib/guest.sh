@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs inside the cluster's namespace: the init, and what starts and stops the daemons.
+# Runs inside the cluster's namespace: its init, and the commands that start and stop the daemons.
 # Usage: guest.sh init HOST_PID | up | down | kill DAEMON | start DAEMON | stop DAEMON | stall DAEMON | resume DAEMON
 #        guest.sh power <<<"suspend|resume NODE"
 set -euo pipefail
@@ -10,7 +10,7 @@ STATE=/run/minicluster
 LOGS=/var/log/minicluster
 readonly SITE MINI STATE LOGS
 
-# What slurmd is started with besides: see change_power.
+# Further arguments of slurmd: see change_power.
 SLURMD_OPTIONS=()
 
 # shellcheck source-path=SCRIPTDIR source=common.sh
@@ -34,7 +34,7 @@ run_init() {
     done
 }
 
-# slurmctld refuses to start when a partition names a QOS that is not in the database: accounts come first.
+# slurmctld refuses to start when a partition names a QOS that is not in the database. So accounts come first.
 bring_up() {
     local i
     make_site
@@ -51,8 +51,9 @@ bring_up() {
     wait_for_nodes
 }
 
-# slurmctld saves its state minutes later; killed before that, the one of 26.05 refuses to start again. Reconfiguring
-# saves it now. On a busy machine its answer may come later than a client waits: what counts is what was saved.
+# slurmctld saves its state minutes later. If it is killed before, slurmctld 26.05 refuses to start again.
+# Reconfiguring saves the state now. On a busy machine the answer may come after the client's time-out, so only the
+# saved state counts.
 save_state() {
     wait_until 45 reconfigure || {
         explain_failure slurmctld
@@ -83,7 +84,7 @@ all_nodes_idle() {
     ((idle == NODES))
 }
 
-# A line of SuspendProgram or ResumeProgram. What is woken says that it has just booted: slurmctld waits for that.
+# A line of SuspendProgram or ResumeProgram. A woken node says that it has just booted: slurmctld waits for that.
 change_power() {
     local what node
     read -r what node
@@ -98,7 +99,7 @@ change_power() {
     esac
 }
 
-# Slurm's own order: first what asks, last what is asked. The database needs no clean end: it is thrown away.
+# Slurm's own order: clients first, servers last. The database needs no clean end, because it is thrown away.
 bring_down() {
     local i clients=(power relay slurmrestd slurmrestd-jwt)
     for ((i = 1; i <= NODES; i++)); do clients+=("slurmd:n$i"); done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The first process of a cluster's namespace: puts the file system together, moves into it and becomes its init.
-# Arguments: DIR REPOSITORY ROOT DATABASE (a layer for on top of the root, or empty)
+# The first process of a cluster's namespace. It assembles the file system, moves into it and becomes its init.
+# Arguments: DIR REPOSITORY ROOT DATABASE (a layer on top of the root, or empty)
 set -euo pipefail
 
 dir=$1 repository=$2 lower=$3 database=$4
@@ -34,14 +34,14 @@ mount_cluster() {
     # shellcheck disable=SC1091
     . "$dir/state/env"
     if [[ -n $BIN ]]; then
-        # A directory, not the file: a rebuilt binary is a new file, and the cluster should run that one.
+        # Binds the directory, not the file: a rebuilt binary is a new file, and the cluster should run that one.
         bind "$(dirname "$BIN")" /opt/infill-bin ro
         mkdir -p "$root/usr/local/bin"
         ln -sfn "/opt/infill-bin/$(basename "$BIN")" "$root/usr/local/bin/infill"
     fi
 }
 
-# /proc is still the host's here, so this is the pid by which the host knows us. (A subshell would see its own.)
+# /proc is still the host's here, so this is our pid as the host sees it. (A subshell would see its own.)
 read -r host_pid _ </proc/self/stat
 hold_root
 mount_root

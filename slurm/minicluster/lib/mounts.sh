@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# How a namespace gets its root. The script that sources this sets `lower`, the root that all share, `root`, the
-# folder in which it builds its own, and `database`, a layer for on top of the shared root, if it needs that.
+# Gives a namespace its root. The script that sources this sets `lower`, the root that all clusters share; `root`, the
+# folder in which it builds its own root; and `database`, a layer on top of the shared root, if it needs one.
 # shellcheck disable=SC2154
 
-# Held as long as this process lives: root.sh removes no root that somebody holds.
+# The lock is held as long as this process lives: root.sh removes only roots that no process holds.
 hold_root() {
     [[ $lower != / ]] || return 0
     exec 6>"${database:-$lower}.lock" 7>"$lower.lock"

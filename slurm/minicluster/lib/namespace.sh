@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# The namespace that a cluster lives in. Its init's death ends every process and mount of the cluster: that is why
-# `down` can promise to leave nothing.
+# The namespace that a cluster lives in. When its init dies, every process and mount of the cluster ends. So `down`
+# leaves nothing behind.
 
 readonly GUEST=/opt/infill/slurm/minicluster/lib/guest.sh
 
@@ -43,13 +43,13 @@ enter_as() {
                 env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"' minicluster "$user" "$@"
 }
 
-# Ends the namespace whatever state it is in, and forgets the cluster; keeps the logs.
+# Ends the namespace in any state and forgets the cluster; keeps the logs.
 take_down() {
     local pid
     if pid=$(init_pid); then
         kill -KILL "$pid" 2>/dev/null || true
     elif [[ -s $DIR/state/ready ]]; then
-        # It failed before its identity was written; the pid is minutes old at most.
+        # It failed before its identity was written. Its pid is minutes old at most.
         kill -KILL "$(<"$DIR/state/ready")" 2>/dev/null || true
     fi
     clean_dir keep-logs

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# power.sh suspend|resume HOSTLIST: run by slurmctld, as slurm; asks the daemon `power` for it, node by node.
+# power.sh suspend|resume HOSTLIST: slurmctld runs it as slurm. It asks the daemon `power`, node by node.
 set -euo pipefail
 
 for node in $(scontrol show hostnames "$2"); do

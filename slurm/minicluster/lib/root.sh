@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The cached Debian root that every cluster of a release shares, read-only.
+# The cached Debian root that all clusters of a release share, read-only.
 
-# python3-torch: the end-to-end tests train with it. jq, curl, sqlite3: for whoever looks around in a shell.
+# The end-to-end tests train with python3-torch. jq, curl and sqlite3 are for people who look around in a shell.
 readonly PACKAGES=(
     slurm-wlm slurmctld slurmd slurmdbd slurmrestd slurm-client
     slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin
@@ -9,20 +9,21 @@ readonly PACKAGES=(
     python3 python3-torch python3-numpy
     mount procps iproute2 less socat jq curl sqlite3 ca-certificates
 )
-# The oldest Slurm that infill works with: before, a job that leaves within its grace time fails instead of waiting again.
+# The oldest Slurm that infill works with. In older ones, a job that leaves within its grace time fails instead of
+# waiting again.
 readonly OLDEST_SLURM=24.05
 
 root_cache() { printf '%s/infill/minicluster/%s' "${XDG_CACHE_HOME:-$HOME/.cache}" "$RELEASE"; }
 
-# Named by what it was made from: a checkout with another list of packages makes a root of its own, beside this one.
+# The name depends on the list of packages: a checkout with another list makes its own root, beside this one.
 root_path() {
     if [[ $RELEASE = native ]]; then echo /; else echo "$(root_cache)/root-$(root_stamp)"; fi
 }
 
 root_stamp() { printf '%s\n' "$RELEASE" "${PACKAGES[@]}" | sha256sum | cut -c1-16; }
 
-# A layer for on top of the root: a database server's own tables. To make them takes longer than all else that a cluster
-# does with its database. Empty for native.
+# A layer on top of the root with the database server's own tables. Making them takes longer than all other work that
+# a cluster does with its database. Empty for native.
 database_path() {
     [[ $RELEASE != native ]] || return 0
     printf '%s/database-%s' "$(root_cache)" "$(printf '%s\n' "$(root_stamp)" "${MARIADB_OPTIONS[@]}" | sha256sum | cut -c1-16)"
@@ -73,12 +74,12 @@ build_root() {
     exec 8>&-
 }
 
-# Made by the root's own programs, in an overlay on it; what they wrote is the layer.
+# The root's own programs make the tables, in an overlay on it. The files that they write are the layer.
 build_database() {
     local cache=$1 temporary
     temporary=$(mktemp -d "$cache/building.XXXXXX")
     mkdir "$temporary"/{upper,work,root}
-    # What stands in single quotes is for the shells inside.
+    # The shells inside expand the text in single quotes.
     # shellcheck disable=SC2016
     unshare --mount --pid --fork --propagation private bash -c '
         set -e
@@ -121,7 +122,7 @@ run_mmdebstrap() {
     local target=$1 log=$2 mirror options=()
     mirror=$(debian_mirror)
     [[ -n $mirror ]] || die "this machine's apt knows no Debian archive (has apt-get update been run?)"
-    # A mirror's copy of sid may be older than the week for which its signature counts.
+    # A mirror's copy of sid may be older than the week for which its signature is valid.
     [[ $RELEASE = sid ]] && options+=(--aptopt='Acquire::Check-Valid-Until "false"')
     say "building the root of $RELEASE (1–2 minutes; log: $log)"
     local packages started=$EPOCHREALTIME
@@ -131,8 +132,8 @@ run_mmdebstrap() {
     say "built in $(seconds_since "$started") s"
 }
 
-# What interrupted builds left behind, and roots and layers of other versions, unless a cluster runs on them: its init holds
-# the lock.
+# Removes the rest of interrupted builds, and roots and layers of other versions. A root that a cluster runs on stays:
+# its init holds the lock.
 remove_unused_roots() {
     local root
     for root in "$(root_cache)"/{root-*,database-*,building.*}/; do

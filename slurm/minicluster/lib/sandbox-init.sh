@@ -9,7 +9,7 @@ shift "$((3 + $3))"
 # shellcheck source-path=SCRIPTDIR source=mounts.sh
 . "$(dirname "${BASH_SOURCE[0]}")/mounts.sh"
 
-# What must be writable is kept in memory, and ends with the namespace.
+# The writable folders are in memory, and end with the namespace.
 mount_memory() {
     local folder
     for folder in opt root; do mount -t tmpfs -o mode=0755 tmpfs "$root/$folder"; done
@@ -25,7 +25,7 @@ mount_folders() {
     done
 }
 
-# The machine's name leads to itself, as in a cluster.
+# The machine's name resolves to itself, as in a cluster.
 mount_hosts() {
     printf '%s localhost minicluster\n' 127.0.0.1 ::1 >"$root/run/hosts"
     mount --bind "$root/run/hosts" "$root/etc/hosts"
@@ -42,7 +42,7 @@ mount_folders
 mount_hosts
 enter_root
 ip link set lo up
-# This shell stays: it reaps what the command leaves behind. (It was started in the background, where INT is ignored.)
+# This shell stays: it reaps the command's orphans. (It was started in the background, where INT is ignored.)
 code=0
 env -i --default-signal=INT,QUIT PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
     TERM="${TERM:-dumb}" "$@" 6>&- 7>&- || code=$?

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# A command in the Debian root without a cluster.
+# Runs a command in the Debian root without a cluster.
 
-# When this process ends, however it ends, so does `unshare`, and with it the namespace's init and all processes.
+# When this process ends for any reason, so does `unshare`, and with it the namespace's init and all processes.
 run_in_sandbox() {
     local pid code=0
     setpriv --pdeathsig KILL -- unshare --mount --pid --ipc --uts --net --kill-child --propagation private \

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What this cluster has that others have not: lines of slurm.conf (SETTINGS), and files beside it (STATE/files).
+# The settings of this cluster alone: lines of slurm.conf (SETTINGS), and files beside it (STATE/files).
 
 readonly CONF=/etc/slurm/slurm.conf
 
@@ -14,14 +14,14 @@ apply_settings() {
     done
     for file in "$STATE"/files/*; do
         [[ -e $file ]] || continue
-        # What stands there may be a link into the checkout.
+        # The existing file may be a link into the checkout.
         rm -f "/etc/slurm/${file##*/}"
         install -m 0755 "$file" "/etc/slurm/${file##*/}"
     done
     uses_munge || make_slurm_auth
 }
 
-# Slurm takes a key once: what stood there goes, in whichever file. (sed makes a copy of the one that is a link.)
+# Slurm takes a key once, so the old line goes, from whichever file. (sed makes a copy of a file that is a link.)
 set_key() {
     local key=$1 value=$2 file
     for file in "$CONF" "$CONF.infill"; do
@@ -43,7 +43,7 @@ set_words() {
     echo "$line" >>"$CONF"
 }
 
-# One line a node, so that each may have words of its own.
+# One line per node, so that each may have other words.
 set_nodes() {
     local line=$1 list part i template
     template=$(grep '^NodeName=n\[1-' "$CONF") && {

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
-# What makes the bare root a site: users, keys, configuration, accounts.
+# Makes a site of the bare root: users, keys, configuration, accounts.
 
-# Fixed, so that files and sockets look the same in every cluster. Far from the ids that distributions give out.
+# Fixed ids, so that files and sockets look the same in every cluster. They are far from the ids that distributions
+# assign.
 readonly INFILL_ID=6100 ALICE_ID=6101 BOB_ID=6102
 
 make_site() {
@@ -26,7 +27,7 @@ add_user() {
     install -d -o "$id" -g "$id" -m 0755 "$home"
 }
 
-# Every node's name leads here, so that a job may use it as a master address.
+# Every node's name resolves to this machine, so that a job may use it as a master address.
 write_hosts() {
     local i
     {
@@ -47,7 +48,8 @@ write_slurm_config() {
     install -d -m 0755 /etc/slurm
     install -d -o slurm -g slurm -m 0755 /var/spool/minicluster /var/spool/minicluster/ctld
     install -d -m 0755 /var/spool/minicluster/slurmd
-    # Each daemon's own, as systemd makes them: from 26.05 on, slurmd takes no directory of another's for its socket.
+    # A separate folder for each daemon, as systemd makes them: from 26.05 on, slurmd refuses another daemon's folder
+    # for its socket.
     install -d -m 0755 /run/slurm
     install -d -o slurm -g slurm -m 0755 /run/slurmctld /run/slurmdbd
     rm -f /etc/slurm/*.conf
@@ -72,8 +74,8 @@ fill_in() {
         -e "s/@SLURMD_FIRST@/$((PORT_SLURMD + 1))/g" -e "s/@SLURMD_LAST@/$((PORT_SLURMD + NODES))/g" "$1"
 }
 
-# A fresh database, never the root's own: with --release native that one is the machine's. The server's own tables may be
-# there already (root.sh).
+# A fresh database, never the root's own: with --release native that one belongs to the machine. The server's own
+# tables may exist already (root.sh).
 make_database() {
     install -d -o mysql -g mysql -m 0755 /run/mysqld
     # Where slurmdbd looks for the socket, in later releases of Debian.
@@ -85,7 +87,7 @@ make_database() {
             return 1
         }
     fi
-    # Read by mariadbd at its first start; slurmdbd comes as the system user slurm and needs no password.
+    # mariadbd reads this at its first start. slurmdbd comes as the system user slurm and needs no password.
     cat >/var/lib/minicluster/grants.sql <<'END'
 CREATE DATABASE IF NOT EXISTS slurm_acct_db;
 CREATE USER IF NOT EXISTS slurm@localhost IDENTIFIED VIA unix_socket;
@@ -93,7 +95,7 @@ GRANT ALL ON slurm_acct_db.* TO slurm@localhost;
 END
 }
 
-# sacctmgr would ask; -i answers yes.
+# sacctmgr would ask for confirmation; -i answers yes.
 account() { timeout 20 sacctmgr -i -Q "$@" >>"$LOGS/accounting.out" 2>&1; }
 
 make_own_accounts() {
@@ -104,7 +106,7 @@ make_own_accounts() {
     done
 }
 
-# What a site has before infill comes (a QOS, an account, users), and then what the administrator runs for infill.
+# Makes what a site has before infill (a QOS, an account, users), then runs the administrator's commands for infill.
 make_accounts() {
     {
         account add cluster minicluster &&

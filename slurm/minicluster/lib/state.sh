@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the host knows of a cluster: DIR/state/env says how it was made, DIR/state/init which process it lives in.
+# The host's record of a cluster: DIR/state/env says how it was made, DIR/state/init in which process it lives.
 
 # Ports come in blocks, one block a cluster, below the range from which the kernel gives out ephemeral ports.
 readonly FIRST_PORT=10000 PORT_BLOCK=100 PORT_BLOCKS=220
@@ -10,7 +10,7 @@ lock_dir() {
     flock -w 180 9 || die "another minicluster command has been busy in $DIR for 3 minutes"
 }
 
-# Empties DIR for a new cluster. Refuses a directory that is not ours: --dir / must not be a catastrophe.
+# Empties DIR for a new cluster. Refuses a directory with other files, so that --dir / is not a catastrophe.
 clean_dir() {
     local entry
     if [[ ! -e $DIR/.minicluster ]]; then
@@ -20,7 +20,7 @@ clean_dir() {
         touch "$DIR/.minicluster"
     fi
     await_dying_init
-    # A stale cluster's mounts died with its namespace; --one-file-system is for whatever we did not think of.
+    # A stale cluster's mounts died with its namespace. --one-file-system protects any other mount.
     rm -rf --one-file-system "${DIR:?}"/{upper,work,root,state,run,etc,lib,scratch}
     [[ ${1-} = keep-logs ]] || rm -rf --one-file-system "$DIR/log"
 }
@@ -32,12 +32,12 @@ await_dying_init() {
 
 process_is_gone() { [[ ! -e /proc/$1 ]]; }
 
-# node_names FIRST LAST: what a line of slurm.conf for these nodes begins with.
+# node_names FIRST LAST: the beginning of a line of slurm.conf for these nodes.
 node_names() {
     if (($1 == $2)); then echo "NodeName=n$1"; else echo "NodeName=n[$1-$2]"; fi
 }
 
-# Nodes with GPUs, and some without, which jobs share. What is said by --set comes after, and so counts.
+# Nodes with GPUs, and some without, which jobs share. The lines of --set come later and win.
 share_gpus() {
     local all list gpu
     all=$(node_names 1 "$NODES") list=$(node_names 1 $((NODES - CPU_NODES)))
@@ -78,7 +78,7 @@ write_state() {
     for file in "${FILES[@]}"; do cat "${file#*=}" >"$DIR/state/files/${file%%=*}"; done
 }
 
-# write_words NAME WORD…: an array, as a line that a shell can read.
+# write_words NAME WORD…: writes an array as a line that a shell can read.
 write_words() {
     local name=$1
     shift
@@ -104,7 +104,7 @@ block_is_free() {
         awk -v first="$1" -v size="$PORT_BLOCK" '$1 >= first && $1 < first + size { found = 1 } END { exit !found }'
 }
 
-# A process id alone could be somebody else's after a reboot or a wrap-around; its start time tells.
+# After a reboot or a wrap-around another process may have the pid. The start time tells them apart.
 process_identity() {
     local stat
     [[ -r /proc/$1/stat ]] || return 1
