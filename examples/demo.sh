@@ -45,19 +45,19 @@ RELEASE=trixie
 KEEP=no
 DRIVER=
 
-# What the driver is told of it.
+# The driver's arguments.
 SHARE=()
 
-# Whether `finish` shall take the cluster down, and what it says where the demo broke off.
+# Whether `finish` takes the cluster down, and the stage that it names if the demo broke off.
 UP=no
 STAGE="setting up"
 
-# Ports for the daemon are looked for from here; below those of the clusters.
+# The search for the daemon's ports starts here, below the ports of the clusters.
 readonly FIRST_PORT=6810 LAST_PORT=6999
 readonly DAEMON_SECS=30
 readonly BF_RESOLUTION=1
 
-# With the end of an epilog slurmctld looks at its queue at once, as `infill doctor` advises.
+# When an epilog ends, slurmctld looks at its queue at once, as `infill doctor` advises.
 readonly EPILOG=/bin/true
 
 say() { printf 'demo: %s\n' "$*" >&2; }
@@ -110,7 +110,7 @@ wrong_usage() {
     exit 2
 }
 
-# A baseline holds for one load on one configuration of Slurm.
+# A baseline is valid for one load on one configuration of Slurm.
 load_hash() {
     {
         echo "$BF_RESOLUTION $EPILOG" "${SHARE[@]}"
@@ -126,7 +126,7 @@ cluster() {
 
 up() {
     STAGE="starting the cluster"
-    # A cluster of another run, or one that was kept, has jobs and books of its own.
+    # A cluster of another run, or one that was kept, has its own jobs and accounting.
     cluster down 2>/dev/null || true
     UP=yes
     local size=(--nodes 8)
@@ -135,7 +135,8 @@ up() {
     plan_by_the_second
 }
 
-# By default backfill rounds times to whole minutes, which is fine for jobs of hours. These take less than a minute.
+# By default backfill rounds times to whole minutes. That is fine for jobs of hours, but these take less than a
+# minute.
 plan_by_the_second() {
     cluster exec -- sed -Ei "s/^(SchedulerParameters=.*bf_resolution=)[0-9]+/\1$BF_RESOLUTION/" /etc/slurm/slurm.conf
     cluster exec -- scontrol reconfigure
@@ -149,12 +150,12 @@ down() {
     UP=no
 }
 
-# What the jobs wrote lies in the cluster, which goes away.
+# The jobs' output lies in the cluster, which goes away.
 keep_outputs() {
     [[ ! -d $DIR/scratch/demo ]] || cp -a "$DIR/scratch/demo" "$DIR/log/" || true
 }
 
-# Leaves its process id in DRIVER: a shell that waits for a process in the background can be interrupted.
+# Leaves its process id in DRIVER, because a shell that waits for a background process can be interrupted.
 start_driver() {
     "$MINICLUSTER" exec --dir "$DIR" -- python3 -B /opt/infill/examples/demo/demo.py "$@" "${SHARE[@]}" </dev/null &
     DRIVER=$!
@@ -166,7 +167,7 @@ run_baseline() {
     start_driver baseline --work /scratch/demo --out /scratch/demo/baseline.json
     wait "$DRIVER"
     mkdir -p "$(dirname "$BASELINE")"
-    # Only a whole one gets the name.
+    # Only a complete baseline gets the name.
     cp "$DIR/scratch/demo/baseline.json" "$BASELINE.new"
     mv "$BASELINE.new" "$BASELINE"
     say "kept $BASELINE"
@@ -223,10 +224,10 @@ run_demo() {
     fi
     wait "$DRIVER" || code=$?
     [[ -z $JSON || ! -f $DIR/scratch/demo/summary.json ]] || cp "$DIR/scratch/demo/summary.json" "$JSON"
-    ((code == 0)) || die "not all went well"
+    ((code == 0)) || die "some checks of the demo failed"
 }
 
-# The live view, until the driver ends. Whoever quits the view sees the driver's lines instead.
+# The live view, until the driver ends. After quitting the view one sees the driver's lines instead.
 watch_driver() {
     local log=$1 view
     "$MINICLUSTER" exec --dir "$DIR" --user infill -- infill status --watch </dev/tty &
@@ -256,7 +257,7 @@ show_failure() {
 finish() {
     local code=$?
     trap - EXIT
-    # A second Ctrl-C must not stop the tidying.
+    # A second Ctrl-C must not stop the cleanup.
     trap '' INT TERM
     if [[ $UP = yes ]]; then
         ((code == 0 || code == 130)) || show_failure

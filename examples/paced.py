@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Pretends to train: its speed follows a scaling curve, its stops and starts take the time that it is told.
+"""Pretends to train: its speed follows a scaling curve, and its stops and starts take given times.
 
-Needs nothing but Python, and next to no processor time. Rank 0 counts the steps and keeps the checkpoint, which also
-tells the other ranks when the training is done. It prints what its starts and stops have cost, so that what others have
-measured can be compared with the truth.
+Needs only Python, and almost no processor time. Rank 0 counts the steps and keeps the checkpoint, which also shows
+the other ranks when the training is done. It prints what its starts and stops have cost, so that measurements of
+others can be compared with the truth.
 """
 
 import argparse
@@ -40,9 +40,9 @@ def rate_at(curve, nodes):
 
 
 def parse_plans(path):
-    """The curves of execution plans: {PLAN: {NODES: CURVE}}, nodes by a pattern of their names.
+    """Reads the curves of execution plans: {PLAN: {NODES: CURVE}}, with a pattern of node names.
 
-    The curve `memory` is that of a plan that does not fit there.
+    The curve `memory` means that the plan does not fit on these nodes.
     """
     with open(path) as file:
         return {
@@ -52,7 +52,7 @@ def parse_plans(path):
 
 
 def curve_of(plans, plan, node):
-    """How this plan scales on nodes like this one."""
+    """The curve of this plan on nodes like this one."""
     for pattern, curve in plans.get(plan, []):
         if fnmatch.fnmatch(node, pattern):
             return curve
@@ -64,7 +64,7 @@ def parse_leaves(text):
 
 
 def crosses(leaves, nodes):
-    """Whether these nodes are of several leaves, each of which is a pattern of their names."""
+    """Whether these nodes are on several leaves. Each leaf is a pattern of node names."""
     on = {next((i for i, leaf in enumerate(leaves) if fnmatch.fnmatch(node, leaf)), node) for node in nodes}
     return len(on) > 1
 
@@ -76,10 +76,10 @@ def parse_args():
     p.add_argument("--leaves", type=parse_leaves, default=[], metavar="NODES;NODES;…",
                    help="nodes of each leaf switch, by patterns of their names")  # fmt: skip
     p.add_argument("--spread", type=float, default=1.0, metavar="FACTOR",
-                   help="steps take so many times as long on nodes of several leaves")  # fmt: skip
+                   help="factor on the time of steps on nodes of several leaves")  # fmt: skip
     p.add_argument("--batch", type=float, default=10, help="samples of a step, at any size")
     p.add_argument("--steps", type=int, default=100)
-    p.add_argument("--total-samples", type=float, help="end after so many samples instead of --steps")
+    p.add_argument("--total-samples", type=float, help="end after this many samples, instead of --steps")
     p.add_argument("--tell-total", action="store_true", help="tell infill how many steps there will be")
     p.add_argument("--checkpoint", default="paced.json")
     p.add_argument("--log", help="one line a step, appended")
@@ -89,7 +89,7 @@ def parse_args():
     p.add_argument("--warmup-factor", type=float, default=2.0, help="by this factor")
     p.add_argument("--noise", type=float, default=0.0, help="sigma of the steps' log-normal factors, whose mean is 1")
     p.add_argument("--seed", type=int, default=1, help="of the noise")
-    p.add_argument("--drift", type=parse_event, help="AT:FACTOR: so many times slower after AT seconds of steps")
+    p.add_argument("--drift", type=parse_event, help="AT:FACTOR: slower by FACTOR after AT seconds of steps")
     p.add_argument("--stall", type=parse_event, help="AT:SECS: do nothing for SECS, once, after AT seconds of steps")
     p.add_argument("--ignore-signal", action="store_true", help="never save when asked to")
     p.add_argument("--fail-at", type=int, help="fail before this step")
@@ -107,18 +107,18 @@ def age_secs():
 
 
 def warm_secs(secs, since_start, warmup_secs, factor):
-    """How long a step of `secs` takes that begins so long after the first one."""
+    """The time of a step of `secs` that begins `since_start` seconds after the first one."""
     left = max(0.0, warmup_secs - since_start)
     return secs * factor if secs * factor <= left else left + secs - left / factor
 
 
 def noise(sigma, seed, step):
-    """The log-normal factor on the time of a step, 1 in the mean. It depends on nothing that a rescale changes."""
+    """The log-normal factor on the time of a step, 1 in the mean. A rescale does not change it."""
     return math.exp(random.Random(f"{seed} {step}").gauss(-(sigma**2) / 2, sigma))
 
 
 def tell(*words):
-    """A datagram to the agent, if there is one that listens."""
+    """Sends the agent a datagram, if it listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
         to.setblocking(False)
         try:
@@ -128,7 +128,7 @@ def tell(*words):
 
 
 class Asked(Exception):
-    """Somebody wants us to save and exit."""
+    """Handles the request to save and exit."""
 
 
 class Paced:
@@ -144,7 +144,7 @@ class Paced:
         self.steps = args.steps
         if args.total_samples is not None:
             self.steps = -int(-args.total_samples // args.batch)
-        # Seconds of steps, without warm-up and stall: what drift and stall go by.
+        # Seconds of steps so far, without warm-up and stall. Drift and stall depend on it.
         self.state = {"step": 0, "secs": 0.0, "stalled": False, **self.load()}
         self.warmup_lost_secs = 0.0
 
@@ -186,7 +186,7 @@ class Paced:
         os._exit(a.fail_code)
 
     def step_secs(self, rate):
-        """How long the next step takes when everything is warm."""
+        """The time of the next step after the warm-up."""
         a = self.args
         slower = a.drift[1] if a.drift and self.state["secs"] >= a.drift[0] else 1.0
         if a.leaves and crosses(a.leaves, os.environ.get("SLURM_JOB_NODELIST", "").split(",")):
@@ -194,7 +194,7 @@ class Paced:
         return a.batch / rate * noise(a.noise, a.seed, self.state["step"]) * slower
 
     def stall_secs(self):
-        """How long to do nothing now."""
+        """The length of a stall now, seconds."""
         stall = self.args.stall
         if not stall or self.state["stalled"] or self.state["secs"] < stall[0]:
             return 0.0
@@ -211,7 +211,7 @@ class Paced:
             self.fail_if_planted(state["step"] + 1)
             secs = self.step_secs(rate)
             slow = warm_secs(secs, end - begin, a.warmup_secs, a.warmup_factor)
-            # From the planned end of the last step, so that no time is lost between steps.
+            # Counted from the planned end of the last step, so that no time is lost between steps.
             end += slow + self.stall_secs()
             self.wait_until(end)
             self.tell_change(slow)
@@ -226,7 +226,7 @@ class Paced:
                 log.write(json.dumps(line) + "\n")
 
     def tell_change(self, first_secs):
-        """At the end of the first step: what passed since the last generation was told to stop, but for this step."""
+        """Prints, after the first step, the time since the last generation was asked to stop, less this step."""
         asked_at = self.state.pop("asked_at", None)
         if asked_at is not None:
             print(f"change: generation={self.generation} world={self.world} "
@@ -238,7 +238,7 @@ class Paced:
             self.wait_until(time.monotonic() + LOOK_SECS)
 
     def stop(self):
-        """Saves, and says what the stop and the start before it have cost."""
+        """Saves, and prints what the stop and the start before it have cost."""
         begin = time.monotonic()
         if self.asked_at is not None:
             self.state["asked_at"] = time.time() - (begin - self.asked_at)

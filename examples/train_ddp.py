@@ -4,8 +4,8 @@
 What makes it malleable:
   - `infill.step` ends each step: on SIGUSR1 or SIGTERM all ranks save and leave after the same one, with code 0;
   - the checkpoint holds the model, the optimizer, the step, the place in the data and the random state;
-  - the global batch is the same at any number of ranks: ElasticSampler gives each rank its share of it.
-It starts alike under `infill run`, torchrun, or alone.
+  - the global batch is the same at any number of ranks: ElasticSampler gives each rank its share.
+It starts in the same way under `infill run`, under torchrun, or alone.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def parse_args():
     p.add_argument("--log", default="train_ddp.jsonl", help="one line a step, appended")
     p.add_argument("--trace", help="one line a rank and step, appended: which samples")
     p.add_argument("--step-secs", type=float, default=0.0, help="shortest time of a step")
-    p.add_argument("--timeout-secs", type=float, default=30.0, help="give up peers that don't answer for so long")
+    p.add_argument("--timeout-secs", type=float, default=30.0, help="give up peers that don't answer for this time")
     fail = p.add_argument_group("planted failures")
     fail.add_argument("--fail-at", type=int, help="fail before this step")
     fail.add_argument("--fail-rank", type=int, default=0)
@@ -52,7 +52,7 @@ def parse_args():
 
 
 def spirals(seed):
-    """Points on two arms, and the arm of each."""
+    """Makes points on two arms, and the arm of each."""
     generator = torch.Generator().manual_seed(seed)
     arm = torch.arange(POINTS) % 2
     t = torch.rand(POINTS, generator=generator).sqrt() * 3 * math.pi
@@ -67,7 +67,7 @@ class Training:
         self.rank, self.world = infill.plan().rank, infill.plan().world_size
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", "29511")
-        # Not every build of PyTorch has libuv, and so few ranks need none.
+        # Not every build of PyTorch has libuv, and so few ranks do not need it.
         os.environ.setdefault("USE_LIBUV", "0")
         timeout = datetime.timedelta(seconds=args.timeout_secs)
         dist.init_process_group("gloo", rank=self.rank, world_size=self.world, timeout=timeout)
@@ -115,12 +115,12 @@ class Training:
         print(f"rank {self.rank}: saved at step {self.step}", flush=True)
 
     def parts(self):
-        """Epoch after epoch, this rank's part of it."""
+        """Trains epoch after epoch on this rank's part."""
         while True:
             yield from self.sampler.parts(self.loader)
 
     def train_step(self, parts):
-        """Learns from one global batch; its mean loss, and which of its samples were this rank's."""
+        """Learns from one global batch. Returns its mean loss, and which of its samples were this rank's."""
         loss, mine = torch.zeros(()), []
         for (points, arms), part in parts:
             with part.sync(self.model):
@@ -171,7 +171,7 @@ class Training:
             time.sleep(max(0.0, begin + self.args.step_secs - time.monotonic()))
             infill.step(len(mine), self.step, loss)
         self.save()
-        # Nobody leaves before the checkpoint is there.
+        # No rank leaves before the checkpoint is written.
         dist.barrier()
         dist.destroy_process_group()
         print(f"rank {self.rank}: done with step {self.step}", flush=True)

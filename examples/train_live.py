@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Data-parallel training that is rescaled without a restart: a small network learns two spirals, on processors.
 
-What makes it so, beside train_ddp.py:
+Differences to train_ddp.py:
   - `infill.live` takes the place of the process group, of DistributedDataParallel and of loading the checkpoint;
   - `run.parts` hands out the samples, and `run.step` is where the membership changes, or a lost member is noticed.
-The checkpoint is for what needs a restart: another infill, torchrun, or all nodes lost. It starts alike alone.
+The checkpoint is for restarts: another infill, torchrun, or all nodes lost. The program also starts alone.
 """
 
 import argparse
@@ -38,15 +38,15 @@ def parse_args():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--double", action="store_true", help="compute with 64 bits")
     p.add_argument("--checkpoint", default="train_live.pt")
-    p.add_argument("--checkpoint-secs", type=float, default=600.0, help="save so often, while the training goes on")
+    p.add_argument("--checkpoint-secs", type=float, default=600.0, help="time between two checkpoints")
     p.add_argument("--log", default="train_live.jsonl", help="one line a step, appended")
-    p.add_argument("--trace", help="lines for each rank, appended: which samples, and what they led to")
+    p.add_argument("--trace", help="lines for each rank, appended: which samples, and their results")
     p.add_argument("--step-secs", type=float, default=0.0, help="shortest time of a step")
     return p.parse_args()
 
 
 def spirals(seed):
-    """Points on two arms, and the arm of each."""
+    """Makes points on two arms, and the arm of each."""
     generator = torch.Generator().manual_seed(seed)
     arm = torch.arange(POINTS) % 2
     t = torch.rand(POINTS, generator=generator).sqrt() * 3 * math.pi
@@ -69,7 +69,7 @@ class Training:
             data, batch_sampler=self.sampler, num_workers=args.workers, persistent_workers=args.workers > 0,
             worker_init_fn=spare_worker,
         )  # fmt: skip
-        # From here on it may be one of many: a newcomer waits in this line, and then has the others' state.
+        # From here on this process may be one of many: a newcomer waits in this line, and then has the others' state.
         self.run = infill.live(
             net, self.optimizer, self.sampler, scheduler=self.scheduler,
             warm=lambda model: self.loss(model, *data[:2]),
@@ -81,12 +81,12 @@ class Training:
         return nn.functional.cross_entropy(model(points), arms)
 
     def train_part(self, batch, part, total):
-        """Forward and backward, and with the last part the update; adds to the mean loss of the global batch."""
+        """Runs forward and backward, and with the last part the update. Adds to the mean loss of the global batch."""
         loss = self.loss(self.run.model, *batch) * part.weight
         loss.backward()
         total += loss.detach() / self.run.world
         if part.last:
-            # What talks to other ranks comes before the update, and nothing that does between all that belongs to it.
+            # Calls that talk to other ranks come before the update, and none comes between the parts of the update.
             dist.all_reduce(total)
             self.optimizer.step()
             self.scheduler.step()
@@ -113,7 +113,7 @@ class Training:
             self.trace.write(json.dumps({**place, **what, "step": run.updates + ("mine" in what)}) + "\n")
 
     def train(self):
-        """Epoch after epoch, part after part."""
+        """Trains epoch after epoch, part after part."""
         run, a = self.run, self.args
         begin, total = time.monotonic(), torch.zeros(())
         while run.updates < a.steps:

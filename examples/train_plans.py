@@ -3,12 +3,12 @@
 
 The plan decides how model, optimizer and batch are divided, and nothing else:
   - `zero = 0`: DistributedDataParallel; 1: that with ZeroRedundancyOptimizer; 3: `fully_shard` (FSDP2);
-  - `tp`: heads of attention and the layers between divided over so many processes, by DTensor;
+  - `tp`: heads of attention and the layers between, divided over this many processes by DTensor;
   - `accumulate`: micro-batches a step; `checkpointing`: activations computed again.
 What is learned stays the same over any change of plan and size:
   - each global batch follows from the number of its step, and each replica takes its share;
-  - the checkpoint holds whole tensors of model and optimizer, which whatever plan comes next divides in its way.
-`train_plans.py --write-plans plans.toml` writes the plans. It starts alike under `infill run`, torchrun, or alone.
+  - the checkpoint holds whole tensors of model and optimizer, which the next plan divides in its own way.
+`train_plans.py --write-plans plans.toml` writes the plans. It also starts under torchrun, or alone.
 """
 
 import argparse
@@ -37,16 +37,16 @@ from infill.torch import split  # noqa: E402
 
 WORDS, SEQUENCE = 31, 16
 
-#: Other sizes and plans add up the same numbers in another order, which changes the last digits of a gradient.
-#: Adam moves a weight by lr × m / (√v + eps): what changes a gradient by d moves it by up to lr × d / eps. The bias
-#: of the keys, to which attention is blind, has a gradient of zero, so of last digits alone, and goes its own way at
-#: full speed if eps is small. Over the plans of contrib/python/tests/test_train_plans.py weights come out 8e-15
-#: apart with this one, 1e-12 with PyTorch's 1e-8, and 0.07 with 1e-30 (64 bits, 73 steps).
+#: Other sizes and plans add up the same numbers in another order, which changes the last digits of a gradient. Adam
+#: moves a weight by lr × m / (√v + eps): a change of d in a gradient moves it by up to lr × d / eps. Attention
+#: ignores the bias of the keys. Its gradient is zero, so it consists of last digits alone, and the bias drifts at
+#: full speed if eps is small. Over the plans of contrib/python/tests/test_train_plans.py weights come out 8e-15 apart
+#: with this value, 1e-12 with PyTorch's 1e-8, and 0.07 with 1e-30 (64 bits, 73 steps).
 EPS = 1e-6
 
 
 def parse_pace(text):
-    """`PLAN:NODES:SECS,…`, plans and nodes by patterns of their names."""
+    """Parses `PLAN:NODES:SECS,…`, with patterns of the names of plans and nodes."""
     items = [item.split(":") for item in text.split(",") if item]
     return [(plan, nodes, float(secs)) for plan, nodes, secs in items]
 
@@ -63,7 +63,7 @@ def parse_args():
     p.add_argument("--double", action="store_true", help="compute with 64 bits")
     p.add_argument("--checkpoint", default="train_plans.pt")
     p.add_argument("--log", default="train_plans.jsonl", help="one line a step, appended")
-    p.add_argument("--timeout-secs", type=float, default=30.0, help="give up peers that don't answer for so long")
+    p.add_argument("--timeout-secs", type=float, default=30.0, help="give up peers that don't answer for this time")
     p.add_argument("--write-plans", metavar="FILE", help="write the plans of this model for `infill run`, and exit")
     p.add_argument("--nodes", default="1-4", help="sizes for --write-plans, as for `infill run`")
     pace = os.environ.get("TRAIN_PLANS_PACE", "")
@@ -81,7 +81,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         def by_head(layer):
-            # Under tensor parallelism, as many heads as this process has.
+            # Under tensor parallelism, the heads of this process alone.
             return layer(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
 
         queries, keys, values = map(by_head, (self.queries, self.keys, self.values))
@@ -117,7 +117,7 @@ class Gpt(nn.Module):
 
 
 def batch_of(step, size, seed):
-    """The samples of a step: sequences x → a·x + b, with an error now and then, and what follows each word."""
+    """The samples of a step: sequences x → a·x + b, with an occasional error, and the successor of each word."""
     random = torch.Generator().manual_seed(seed * 1_000_003 + step)
     words = torch.randint(WORDS, (size, SEQUENCE + 1), generator=random)
     true = torch.rand(words.shape, generator=random) < 0.95
@@ -127,16 +127,16 @@ def batch_of(step, size, seed):
 
 
 def check(plan, heads):
-    """Ends with a sentence if this program cannot run so."""
+    """Exits with a message if this program cannot run the plan."""
     able = plan.pp == 1 and not plan.offload and plan.zero in ((0, 1, 3) if plan.tp == 1 else (0,))
     if not able:
-        sys.exit(f"plan {plan.exec_plan}: this program knows zero = 0, 1 or 3, or tp; neither pp nor offload")
+        sys.exit(f"plan {plan.exec_plan}: this program can do zero = 0, 1 or 3, or tp, but neither pp nor offload")
     if plan.world_size % plan.tp or heads % plan.tp:
         sys.exit(f"plan {plan.exec_plan}: tp = {plan.tp} divides {plan.world_size} processes or {heads} heads unevenly")
 
 
 def divided(net, plan, mesh):
-    """Divides the network as the plan has it; what to call for its output."""
+    """Divides the network as the plan says. Returns the module to call for its output."""
     if plan.tp > 1:
         columns, rows = ("attention.queries", "attention.keys", "attention.values", "mlp.0"), ("attention.out", "mlp.2")
         styles = {**{name: ColwiseParallel() for name in columns}, **{name: RowwiseParallel() for name in rows}}
@@ -144,7 +144,7 @@ def divided(net, plan, mesh):
             parallelize_module(block, mesh["tp"], styles)
         return net
     if plan.zero == 3:
-        # Of 32 bits gloo cannot make the mean, which `fully_shard` would ask it for.
+        # gloo cannot compute the mean of 32-bit numbers, which `fully_shard` would ask for.
         how = {"mesh": mesh["dp"], "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float64)}
         for part in (*net.blocks, net):
             fully_shard(part, **how)
@@ -153,7 +153,7 @@ def divided(net, plan, mesh):
 
 
 def complete_processors():
-    """What `fully_shard` needs of PyTorch 2.6 to work on processors; later versions have it."""
+    """Adds what `fully_shard` needs on processors with PyTorch 2.6. Later versions have it."""
     if not hasattr(torch.cpu.Stream, "record_event"):
         torch.cpu.Stream.record_event = lambda stream, event=None: torch.cpu.Event()
         torch.cpu.Stream.wait_event = lambda stream, event: None
@@ -162,18 +162,18 @@ def complete_processors():
 def spare_gathered():
     """For the forward pass under `fully_shard`, which gathers a layer's weights once more for the backward pass.
 
-    On processors PyTorch 2.6 takes these for changed ones. Of tensors that pass through hooks it does not judge.
+    On processors PyTorch 2.6 takes these weights for changed ones. It does not check tensors that pass through hooks.
     """
     return saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
 
 
 def whole(value):
-    """All of a tensor, of which each process may have a part. All call it."""
+    """The whole tensor, if each process has only a part of it. All processes must call it."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def like(value, parameter):
-    """A whole tensor of the optimizer, divided as its parameter is. All call it."""
+    """The part of a whole tensor of the optimizer, divided as its parameter is. All processes must call it."""
     if isinstance(parameter, DTensor) and value.shape == parameter.shape:
         return distribute_tensor(value, parameter.device_mesh, parameter.placements)
     return value
@@ -185,7 +185,7 @@ class Training:
         check(self.plan, args.heads)
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", "29513")
-        # Not every build of PyTorch has libuv, and so few ranks need none.
+        # Not every build of PyTorch has libuv, and so few ranks do not need it.
         os.environ.setdefault("USE_LIBUV", "0")
         complete_processors()
         timeout = datetime.timedelta(seconds=args.timeout_secs)
@@ -204,7 +204,7 @@ class Training:
         infill.on_rescale(self.leave)
 
     def made_optimizer(self, states):
-        """The optimizer, with these states by the names of parameters."""
+        """Makes the optimizer, with these states by parameter name."""
         how = {"lr": self.args.lr, "eps": EPS}
         if self.plan.zero == 1:
             optimizer = ZeroRedundancyOptimizer(self.net.parameters(), torch.optim.AdamW, self.replicas, **how)
@@ -223,7 +223,7 @@ class Training:
         return torch.load(self.args.checkpoint, weights_only=True)
 
     def save(self):
-        """Gathers model and optimizer on all ranks, a tensor at a time; rank 0 writes them."""
+        """Gathers model and optimizer on all ranks, one tensor at a time. Rank 0 writes them."""
         if self.plan.zero == 1:
             self.optimizer.consolidate_state_dict(to=0)
         elsewhere = self.plan.zero == 1 and self.plan.rank != 0
@@ -255,7 +255,7 @@ class Training:
             yield words[part.indices], following[part.indices], part
 
     def train_step(self):
-        """Learns from one global batch; its mean loss, and how many of its samples were this rank's."""
+        """Learns from one global batch. Returns its mean loss, and how many of its samples were this rank's."""
         loss = torch.zeros(())
         for words, following, part in self.parts():
             with part.sync(self.model):
@@ -273,7 +273,7 @@ class Training:
         return loss.item(), part.share / self.plan.tp
 
     def share_gradients(self):
-        """The mean over the replicas, as DistributedDataParallel makes it, which takes no parts of layers."""
+        """The mean over the replicas, as in DistributedDataParallel, which does not accept parts of layers."""
         grads = [p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad for p in self.net.parameters()]
         flat = torch.cat([grad.flatten() for grad in grads])
         dist.all_reduce(flat, group=self.replicas)
@@ -284,13 +284,13 @@ class Training:
         if not self.log:
             return
         place = {"step": self.step, "generation": infill.plan().generation, "world": self.plan.world_size}
-        # All digits.
+        # Prints all digits.
         self.log.write(json.dumps({**place, "plan": self.plan.exec_plan, "loss": loss, "time": time.time()}) + "\n")
         if self.step % 10 == 0:
             print(f"step={self.step} loss={loss:.4f} world={self.plan.world_size}", flush=True)
 
     def pace_secs(self):
-        """Shortest time of a step here, by `--pace`."""
+        """The shortest time of a step here, from `--pace`."""
         plan, node = self.plan.exec_plan, os.environ.get("SLURMD_NODENAME", "")
         met = (secs for p, n, secs in self.args.pace if fnmatch.fnmatch(plan, p) and fnmatch.fnmatch(node, n))
         return max(met, default=0.0) / self.plan.world_size
@@ -306,7 +306,7 @@ class Training:
             time.sleep(max(0.0, begin + pace_secs - time.monotonic()))
             infill.step(samples, self.step, loss, self.args.steps)
         self.save()
-        # Nobody leaves before the checkpoint is there.
+        # No rank leaves before the checkpoint is written.
         dist.barrier()
         dist.destroy_process_group()
         print(f"{where}: done with step {self.step}", flush=True)

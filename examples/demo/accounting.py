@@ -1,13 +1,13 @@
-"""What Slurm's accounting says of a run: which node was whose, when, and so what the main queue left idle.
+"""Reads from Slurm's accounting which node was whose and when, and so what the main queue left idle.
 
-Nothing here asks infill. Times are whole seconds, as Slurm books them.
+It asks infill nothing. Times are whole seconds, as Slurm stores them.
 """
 
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
-# Gaps shorter than this are not worth starting in: they are not counted.
+# Shorter gaps are not worth starting in, so they do not count.
 SHORT_GAP_SECS = 30
 
 Interval = tuple[float, float]
@@ -15,7 +15,7 @@ Interval = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One line of sacct: one life of a job, between two requeues or changes of its size."""
+    """A line of sacct: the part of a job between two requeues or changes of its size."""
 
     id: int
     name: str
@@ -24,7 +24,7 @@ class Record:
     state: str
     exit_code: str
     nodes: tuple[str, ...]
-    # GPUs on all of them, where they are counted.
+    # GPUs on all nodes together, if GPUs are counted.
     gpus: int
     submit: float | None
     start: float | None
@@ -33,7 +33,7 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Harvest:
-    """Node-seconds in the gaps that count."""
+    """Node-seconds in gaps that are long enough to count."""
 
     gap_node_seconds: float
     harvested_node_seconds: float
@@ -43,21 +43,21 @@ class Harvest:
 
     @property
     def ratio(self) -> float:
-        """Harvested share of the gaps."""
+        """The harvested share of the gaps."""
         return self.harvested_node_seconds / self.gap_node_seconds if self.gap_node_seconds else 0.0
 
 
 def parse(text: str) -> list[Record]:
-    """The records in sacct's output (`-D -X -P -n`, with cluster.SACCT_FIELDS)."""
+    """Parses the records of sacct's output (`-D -X -P -n`, with cluster.SACCT_FIELDS)."""
     return [_record(line) for line in text.splitlines() if line.strip()]
 
 
 def _record(line: str) -> Record:
-    # A job name may hold a bar: the fields behind it are counted from the end.
+    # A job name may hold a bar, so the fields behind it are counted from the end.
     first, *rest = line.split("|")
     name = "|".join(rest[:-9])
     user, partition, state, exit_code, nodes, tres, *times = rest[-9:]
-    # "CANCELLED by 6100"
+    # For example "CANCELLED by 6100".
     state = state.split()[0] if state else ""
     gpus = re.search(r"(?:^|,)gres/gpu=(\d+)", tres)
     held = (tuple(hosts(nodes)), int(gpus[1]) if gpus else 0)
@@ -86,10 +86,11 @@ def _numbers(text: str) -> Iterable[str]:
 
 
 def by_gpu(records: Sequence[Record], a_node: int) -> list[Record]:
-    """The records with GPUs for nodes, of which each has so many: `n1:0` for the first one of n1.
+    """The records with GPUs instead of nodes, `a_node` per node: `n1:0` is the first GPU of n1.
 
-    Which of them a job had the accounting does not tell, only how many: those with the lowest numbers that were free, as
-    evenly over its nodes as may be. Times are whole seconds: what seems to be taken for a second more is shared then.
+    The accounting tells only how many GPUs a job had. So it gets the free ones with the lowest numbers, as evenly
+    over its nodes as possible. Times are whole seconds: a GPU that seems to be held for a second too long is shared
+    then.
     """
     never = float("inf")
     ends = [never if r.end is None else r.end for r in records]
@@ -97,7 +98,7 @@ def by_gpu(records: Sequence[Record], a_node: int) -> list[Record]:
     turns = [(records[at].start, 1, at) for at in had] + [(ends[at], 0, at) for at in had]
     users: dict[str, int] = {}
     places: dict[int, list[str]] = {}
-    # What ends makes room for what starts in the same second.
+    # In the same second, ending jobs make room for starting ones.
     for _, starts, at in sorted(turns):
         if not starts:
             for place in [place for place in places[at] if users.get(place) == at]:
@@ -107,7 +108,7 @@ def by_gpu(records: Sequence[Record], a_node: int) -> list[Record]:
         each, more = divmod(records[at].gpus, len(records[at].nodes))
         for number, node in enumerate(records[at].nodes):
             names = [f"{node}:{gpu}" for gpu in range(a_node)]
-            # Free ones first, then those that are free soonest.
+            # Free GPUs come first, then those that are free soonest.
             names.sort(key=lambda name: ends[users[name]] if name in users else 0)
             taken = names[: each + (number < more)]
             users.update(dict.fromkeys(taken, at))
@@ -116,7 +117,7 @@ def by_gpu(records: Sequence[Record], a_node: int) -> list[Record]:
 
 
 def busy(records: Iterable[Record], partition: str, node: str, period: Interval) -> list[Interval]:
-    """When jobs of this partition had this node, within the period. What has not ended runs to the period's end."""
+    """The intervals in the period in which jobs of this partition had this node. Unended ones run to its end."""
     intervals = []
     for record in records:
         if record.partition != partition or node not in record.nodes or record.start is None:
@@ -126,7 +127,7 @@ def busy(records: Iterable[Record], partition: str, node: str, period: Interval)
 
 
 def merge(intervals: Iterable[Interval]) -> list[Interval]:
-    """The union, as disjoint intervals in order."""
+    """The union of the intervals, disjoint and in order."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -137,24 +138,24 @@ def merge(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def clip(intervals: Iterable[Interval], period: Interval) -> list[Interval]:
-    """The parts that lie in the period."""
+    """The parts of the intervals that lie in the period."""
     cut = ((max(start, period[0]), min(end, period[1])) for start, end in intervals)
     return [(start, end) for start, end in cut if start < end]
 
 
 def gaps(taken: Sequence[Interval], period: Interval) -> list[Interval]:
-    """What `taken` (disjoint, in order) leaves of the period."""
+    """The parts of the period outside of `taken` (disjoint, in order)."""
     edges = [period[0], *(edge for interval in taken for edge in interval), period[1]]
     return [(start, end) for start, end in zip(edges[::2], edges[1::2]) if start < end]
 
 
 def seconds(intervals: Iterable[Interval]) -> float:
-    """Their length in all."""
+    """The total length of the intervals."""
     return sum(end - start for start, end in intervals)
 
 
 def harvest(records: Sequence[Record], nodes: Sequence[str], period: Interval) -> Harvest:
-    """Goes through the gaps of every node, and what infill's jobs (leads and wings) had of them."""
+    """Counts the gaps of every node, and the parts of them that infill's jobs (leads and wings) had."""
     gap = got = short = 0.0
     count = 0
     for node in nodes:
@@ -170,7 +171,7 @@ def harvest(records: Sequence[Record], nodes: Sequence[str], period: Interval) -
 
 
 def held(records: Sequence[Record], job: int, nodes: Sequence[str], period: Interval) -> float:
-    """Node-seconds that a malleable job held: its lead, and the wings that are named after it."""
+    """Node-seconds of a malleable job: of its lead, and of the wings that are named after it."""
     mine = [r for r in records if r.partition == "infill" and (r.id == job or r.name == f"wing:{job}")]
     return sum(seconds(busy(mine, "infill", node, period)) for node in nodes)
 

@@ -1,4 +1,4 @@
-"""The cluster, as one sees it from a shell on it: sbatch, squeue, sacct and infill. Runs as root inside it."""
+"""The cluster's commands: sbatch, squeue, sacct and infill. Runs as root inside the cluster."""
 
 import json
 import subprocess
@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-# Longest time for one command. slurmctld answers within milliseconds, a loaded machine within seconds.
+# Time limit for one command, seconds. slurmctld answers within milliseconds, a loaded machine within seconds.
 COMMAND_SECS = 30
 
 SACCT_FIELDS = "JobIDRaw,JobName,User,Partition,State,ExitCode,NodeList,AllocTRES,Submit,Start,End"
 
 
 class CommandFailed(Exception):
-    """A command of the cluster failed; the text says which, and what it said."""
+    """A command of the cluster failed; the text names it and quotes its output."""
 
 
 def run(command: list[str], user: str | None = None, stdin: str | None = None, cwd: str | None = None) -> str:
-    """Runs `command`, as `user` if named, and returns what it printed."""
+    """Runs `command`, as `user` if named, and returns its output."""
     if user:
         command = ["setpriv", "--reuid", user, "--regid", user, "--init-groups", "--reset-env", "--", *command]
     try:
@@ -39,7 +39,7 @@ def sbatch(user: str, options: list[str], script: str | None = None, cwd: str = 
 
 
 def pending_or_running(ids: Iterable[int]) -> dict[int, str]:
-    """The state of each of these jobs that has not ended."""
+    """The states of those of these jobs that have not ended."""
     wanted = set(ids)
     states = {}
     for line in run(["squeue", "-h", "-t", "all", "-o", "%A %T"]).splitlines():
@@ -56,13 +56,13 @@ ACTIVE = frozenset(
 
 
 def slurm_version() -> str:
-    """Such as `24.11.5`."""
+    """Slurm's version, such as `24.11.5`."""
     return run(["slurmctld", "-V"]).split()[1]
 
 
 def sacct(since: float) -> str:
-    """What the accounting knows since then: all incarnations of all jobs, times in seconds since 1970."""
-    # -D: a requeued job has a record for each of its lives, a shrunk one for each of its sizes.
+    """sacct's output since then: all records of all jobs, times in seconds since 1970."""
+    # -D: a requeued job has a record for each start, a shrunk one for each size.
     start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
     command = ["sacct", "-a", "-D", "-X", "-P", "-n", "-S", start, "-o", SACCT_FIELDS]
     return run(["env", "SLURM_TIME_FORMAT=%s", *command])
@@ -77,12 +77,12 @@ def infill_status() -> dict[str, Any] | None:
 
 
 def infill_report(since: float, until: float) -> dict[str, Any]:
-    """`infill report --json` of this time."""
+    """`infill report --json` of this period."""
     return json.loads(run(["infill", "report", "--since", str(int(since)), "--until", str(int(until)), "--json"]))
 
 
 def wait_for(condition: Callable[[], bool], deadline: float, interval_secs: float = 1.0) -> bool:
-    """Waits until `condition` holds; false if it does not before `deadline` (time.time())."""
+    """Waits until `condition` holds; false if it does not hold by `deadline` (time.time())."""
     while not condition():
         if time.time() >= deadline:
             return False

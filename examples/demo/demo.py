@@ -26,30 +26,30 @@ HERE = pathlib.Path(__file__).resolve().parent
 # The load takes about four minutes, and the malleable jobs end within a minute after it.
 DEADLINE_SECS = 600
 
-# How often a line tells how things stand.
+# Time between two lines about the present state, seconds.
 TELL_SECS = 10
 
-# slurmctld tells slurmdbd of a job's end at once, but slurmdbd is asked through a queue.
+# slurmctld reports a job's end to slurmdbd at once, but requests to slurmdbd go through a queue.
 BOOKS_SECS = 30
 
 
 class Failed(Exception):
-    """The demo did not go well; the text says how."""
+    """The demo failed; the text says how."""
 
 
 class Run:
-    """One run of the load: submits it from a thread, and waits for it in the main one."""
+    """One run of the load: submits it from a thread, and waits for it in the main thread."""
 
     def __init__(self, jobs: Sequence[load.MainJob], work: pathlib.Path, shared: bool) -> None:
         self.jobs = jobs
         self.work = work
         self.shared = shared
-        # At the same fraction of a second in every run: the accounting books whole seconds.
+        # Every run starts at the same fraction of a second, because the accounting stores whole seconds.
         self.origin = math.ceil(time.time()) + 0.1
         self.deadline = self.origin + DEADLINE_SECS
         self.submitted: list[load.Submitted] = []
         self.error: Exception | None = None
-        # What sacct printed: kept, so that everybody can check the sums.
+        # sacct's output, kept so that everyone can check the sums.
         self.text = ""
         self._cancelled = threading.Event()
         self._thread = threading.Thread(target=self._submit, daemon=True)
@@ -65,7 +65,7 @@ class Run:
             self.error = error
 
     def wait(self, others: Sequence[int] = (), watch: "Watch | None" = None) -> None:
-        """Until all main jobs and the `others` have ended."""
+        """Waits until all main jobs and the `others` have ended."""
         try:
             self._wait(others, watch)
         finally:
@@ -86,7 +86,7 @@ class Run:
             time.sleep(1)
 
     def books(self, others: Sequence[int] = ()) -> list[accounting.Record]:
-        """The accounting of this run, once it knows the end of every job."""
+        """The accounting of this run, once it has the end of every job."""
         ids = {s.id for s in self.submitted} | set(others)
         records: list[accounting.Record] = []
 
@@ -97,13 +97,13 @@ class Run:
             return all((mine := accounting.lives(records, id)) and mine[-1].end is not None for id in ids)
 
         if not cluster.wait_for(complete, time.time() + BOOKS_SECS):
-            raise Failed(f"sacct does not know the end of all jobs after {BOOKS_SECS} s")
+            raise Failed(f"sacct does not have the end of all jobs after {BOOKS_SECS} s")
         (self.work / "sacct.txt").write_text(self.text)
         return accounting.by_gpu(records, summary.GPUS_A_NODE) if self.shared else records
 
 
 class Watch:
-    """Tells how things stand, and remembers what the daemon said of each job."""
+    """Prints the present state, and keeps the daemon's latest answer about each job."""
 
     def __init__(self, origin: float, ids: dict[int, str]) -> None:
         self.origin = origin
@@ -112,7 +112,7 @@ class Watch:
         self._told = 0.0
 
     def look(self) -> None:
-        """One look; prints a line when one is due."""
+        """Asks the daemon once; prints a line when one is due."""
         status = cluster.infill_status()
         for view in (status or {}).get("jobs", []):
             self.views[view["job"]] = view
@@ -122,7 +122,7 @@ class Watch:
 
 
 def baseline(jobs: Sequence[load.MainJob], work: pathlib.Path, shared: bool) -> dict:
-    """Runs the load alone: how long each job waits."""
+    """Runs the load alone and measures how long each job waits."""
     run = Run(jobs, work, shared)
     run.start()
     print(f"running the {len(jobs)} main jobs without infill, for comparison (about 4 minutes)", flush=True)
@@ -132,7 +132,7 @@ def baseline(jobs: Sequence[load.MainJob], work: pathlib.Path, shared: bool) -> 
 
 
 def harvest(jobs: Sequence[load.MainJob], work: pathlib.Path, before: dict, shared: bool) -> dict:
-    """Runs the load with malleable jobs beside it."""
+    """Runs the load together with malleable jobs."""
     ids = malleable.submit(work, shared)
     run = Run(jobs, work, shared)
     run.start()
@@ -154,18 +154,18 @@ def harvest(jobs: Sequence[load.MainJob], work: pathlib.Path, before: dict, shar
     )
     document = summary.document(facts)
     if not shared:
-        # To the administrator's own report the run must look the same.
+        # The administrator's own report must show the same for this run.
         end = max(record.end or 0.0 for record in records) + 1
         document["reported_node_seconds"] = cluster.infill_report(run.origin, end)["node_hours"] * 3600
     return document
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Runs the command line; returns the exit code."""
     args = _arguments()
     jobs = load.parse((HERE / "load.tsv").read_text())
     args.work.mkdir(mode=0o1777, parents=True, exist_ok=True)
-    # The umask has cut the mode.
+    # The umask has restricted the mode.
     args.work.chmod(0o1777)
     try:
         if args.what == "baseline":
@@ -189,7 +189,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["baseline", "harvest"])
     parser.add_argument("--work", type=pathlib.Path, required=True, help="a directory that all nodes see")
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="where the result goes, as JSON")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="file for the result, as JSON")
     parser.add_argument("--baseline", type=pathlib.Path, help="the result of `baseline`")
     parser.add_argument("--shared", action="store_true", help="count GPUs of shared nodes, not nodes")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The main queue's load: reads the list, and submits each job at its second."""
+"""The main queue's load: reads the list and submits each job at its time."""
 
 import dataclasses
 import pathlib
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import cluster
 
-# Who submits the main jobs, in turn.
+# The users that submit the main jobs, in turn.
 USERS = ("alice", "bob")
 
 
@@ -32,7 +32,7 @@ class Submitted:
 
 
 def parse(text: str) -> list[MainJob]:
-    """The jobs in `text`, which must be ordered by their time of submission."""
+    """Parses the jobs in `text`, which must be ordered by their time of submission."""
     jobs = []
     for line in text.splitlines():
         words = line.split("#")[0].split()
@@ -46,7 +46,7 @@ def parse(text: str) -> list[MainJob]:
 
 
 def script(job: MainJob, directory: pathlib.Path) -> str:
-    """The batch script: notes to the millisecond when it starts, then holds its nodes."""
+    """The batch script: records its start to the millisecond, then holds its nodes."""
     return f"#!/bin/bash\ndate +%s.%N >{directory}/$SLURM_JOB_ID.start\nexec sleep {job.run_secs}\n"
 
 
@@ -57,9 +57,9 @@ def submit_all(
     is_cancelled: Callable[[], bool],
     shared: bool = False,
 ) -> list[Submitted]:
-    """Submits every job `submit_secs` after `origin` (time.time()). Takes as long as the list does.
+    """Submits every job `submit_secs` after `origin` (time.time()). Returns when the last job is submitted.
 
-    Where nodes are `shared`, a job has a GPU for each of the nodes that it has elsewhere.
+    Where nodes are `shared`, a job has one GPU instead of each node.
     """
     done = []
     for number, job in enumerate(jobs):

@@ -1,4 +1,4 @@
-"""The malleable jobs of the demo: plain sbatch, in a directory of their own each."""
+"""The malleable jobs of the demo: plain sbatch, each in a separate directory."""
 
 import itertools
 import json
@@ -11,19 +11,19 @@ import cluster
 
 JOBS = pathlib.Path(__file__).resolve().parent / "jobs"
 
-# Name (and script) of each job, and whose it is.
+# Name (and script) of each job, and its user.
 OWNERS = {"spirals": "alice", "wide": "bob", "narrow": "alice"}
 
 SIZES = re.compile(r"^#SBATCH --nodes=(\S+)$", re.MULTILINE)
 
 STEP = re.compile(r'"step": *(\d+)')
 
-# A step that takes so many times longer than usual was no step all that time.
+# A step that takes this many times longer than usual does not count with its whole length.
 LONG_STEP = 2.0
 
 
 def submit(work: pathlib.Path, shared: bool = False) -> dict[int, str]:
-    """Submits all of them; their names by job id. Where nodes are `shared`, for as many GPUs as nodes elsewhere."""
+    """Submits all jobs; returns their names by job id. Where nodes are `shared`, they ask for GPUs instead of nodes."""
     ids = {}
     for name, user in OWNERS.items():
         directory = work / name
@@ -36,7 +36,7 @@ def submit(work: pathlib.Path, shared: bool = False) -> dict[int, str]:
 
 
 def _in_gpus(script: str) -> list[str]:
-    """The options of sbatch by which a script asks for GPUs instead of nodes."""
+    """The options of sbatch with which a script asks for GPUs instead of nodes."""
     sizes = SIZES.search(script)
     if not sizes:
         raise ValueError("the script does not say --nodes")
@@ -44,14 +44,14 @@ def _in_gpus(script: str) -> list[str]:
 
 
 def repeated_and_missing(log: str) -> tuple[int, int]:
-    """How many steps of a log (a line of JSON each step) were done again, and how many up to the last are not there."""
+    """The numbers of repeated steps in a log (one line of JSON per step), and of steps missing before its last one."""
     steps = [int(step) for step in STEP.findall(log)]
     distinct = set(steps)
     return len(steps) - len(distinct), max(distinct, default=0) - len(distinct)
 
 
 def _log(name: str, work: pathlib.Path) -> str | None:
-    """A job's own log, if there is one with steps."""
+    """A job's own log; None if it has no steps."""
     try:
         log = (work / name / "steps.jsonl").read_text(errors="replace")
     except FileNotFoundError:
@@ -60,16 +60,16 @@ def _log(name: str, work: pathlib.Path) -> str | None:
 
 
 def steps(name: str, work: pathlib.Path) -> tuple[int, int] | None:
-    """`repeated_and_missing` of a job's own log, if there is one."""
+    """`repeated_and_missing` of a job's own log; None without a log."""
     log = _log(name, work)
     return None if log is None else repeated_and_missing(log)
 
 
 def useful_node_seconds(log: str) -> float:
-    """Node-seconds in which steps were made that count, by a log with `step`, `time`, `world` and `generation`.
+    """Node-seconds of useful steps, from a log with `step`, `time`, `world` and `generation`.
 
-    The first step of a generation (or of a membership within it) lasts as long as the usual one: how long the nodes
-    were there before it is not known from the log, and was no use. A step that was done again counts once.
+    The first step of a generation (or of a membership within it) counts as a usual one. The log does not tell how
+    long the nodes were there before it, and that time was no use. A repeated step counts once.
     """
     lines = [json.loads(line) for line in log.splitlines() if STEP.search(line)]
     secs = {}
@@ -84,7 +84,7 @@ def useful_node_seconds(log: str) -> float:
 
 
 def useful(name: str, work: pathlib.Path) -> float | None:
-    """`useful_node_seconds` of a job's own log, if there is one."""
+    """`useful_node_seconds` of a job's own log; None without a log."""
     log = _log(name, work)
     try:
         return None if log is None else useful_node_seconds(log)

@@ -1,4 +1,4 @@
-"""The summary of a run: the document for machines, and the same in words."""
+"""The summary of a run: a document for programs, and the same as text."""
 
 import dataclasses
 import pathlib
@@ -11,38 +11,38 @@ import load
 
 NODES = tuple(f"n{i}" for i in range(1, 9))
 
-# Where nodes are shared: the GPUs of two nodes, by the names that accounting.by_gpu gives them.
+# Where nodes are shared: the GPUs of two nodes, with the names of accounting.by_gpu.
 GPUS_A_NODE = 4
 GPUS = tuple(f"n{i}:{gpu}" for i in (1, 2) for gpu in range(GPUS_A_NODE))
 
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Everything that the document is made of."""
+    """All data of the document."""
 
     slurm: str
-    # When the malleable jobs were submitted, and so the measured period began.
+    # When the malleable jobs were submitted. The measured period begins then.
     started: float
-    # Whether GPUs of shared nodes are counted, and not nodes.
+    # Whether to count GPUs of shared nodes instead of nodes.
     shared: bool
     records: Sequence[accounting.Record]
-    # Of each main job, by name: see `waits`. With infill, and before, without it.
+    # The waits of each main job, by name (see `waits`): with infill, and before, without it.
     waits: Mapping[str, dict[str, Any]]
     before: Mapping[str, dict[str, Any]]
-    # Names by job id.
+    # Names of the malleable jobs, by job id.
     malleable: Mapping[int, str]
-    # What the daemon said last of each malleable job.
+    # The daemon's last answer about each malleable job.
     views: Mapping[int, dict[str, Any]]
-    # Steps done again and steps missing, by the job's own log.
+    # Repeated and missing steps, from the job's own log.
     steps: Mapping[int, tuple[int, int] | None]
-    # Node-seconds in which steps were made, by the same.
+    # Node-seconds of useful steps, from the same log.
     useful: Mapping[int, float | None]
 
 
 def waits(
     submitted: Sequence[load.Submitted], records: Sequence[accounting.Record], work: pathlib.Path
 ) -> dict[str, dict[str, Any]]:
-    """How long each main job waited: by sacct, and by the clock that its own script read."""
+    """How long each main job waited, from sacct and from the clock of its own script."""
     return {
         s.job.name: {
             "id": s.id,
@@ -62,7 +62,7 @@ def _script_wait(job: load.Submitted, work: pathlib.Path) -> float | None:
 
 
 def document(facts: Facts) -> dict[str, Any]:
-    """The document, schema 1."""
+    """Makes the document, schema 1."""
     main_jobs = [_main_job(name, wait, facts.before[name]) for name, wait in facts.waits.items()]
     delays = [job["start_delay_s"] for job in main_jobs if job["start_delay_s"] is not None]
     ids = {job["id"] for job in main_jobs}
@@ -134,17 +134,17 @@ def _malleable_job(id: int, name: str, facts: Facts) -> dict[str, Any]:
     }
 
 
-# How far apart two sums of the same accounting may be: times are whole seconds.
+# The largest difference of two sums from the same accounting, because times are whole seconds.
 SAME = 0.01
 
 
 def problems(document: Mapping[str, Any]) -> list[str]:
-    """What did not go well, each a sentence."""
+    """The failures of the run, one sentence each."""
     found = []
     held = sum(job["held_node_seconds"] for job in document["malleable_jobs"])
     reported = document.get("reported_node_seconds")
     if reported is not None and abs(reported - held) > SAME * held:
-        found.append(f"infill report tells of {reported:.0f} node-seconds of malleable jobs, accounting of {held:.0f}")
+        found.append(f"infill report has {reported:.0f} node-seconds of malleable jobs, accounting has {held:.0f}")
     for job in document["malleable_jobs"]:
         if (job["state"], job["exit_code"]) != ("COMPLETED", 0):
             found.append(f"malleable job {job['id']} ({job['name']}) ended {job['state']}, exit {job['exit_code']}")
@@ -159,7 +159,7 @@ def problems(document: Mapping[str, Any]) -> list[str]:
 
 
 def line(elapsed: float, status: dict[str, Any] | None, ids: Mapping[int, str]) -> str:
-    """How things stand, in one line."""
+    """The present state, in one line."""
     clock = f"{elapsed:4.0f} s"
     if status is None:
         return f"{clock}  the daemon does not answer"
@@ -178,7 +178,7 @@ def _job_words(name: str, view: dict[str, Any] | None) -> str:
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """The document in words."""
+    """The document as text."""
     return "\n".join([*_harvest_words(document), "", *_main_words(document), "", *_malleable_words(document)])
 
 

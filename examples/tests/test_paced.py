@@ -1,4 +1,4 @@
-"""paced.py: what it prints is what it does, over stops and starts."""
+"""Tests that paced.py does what it prints, over stops and starts."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ sys.path.insert(0, str(PACED.parent))
 
 import paced  # noqa: E402
 
-#: A busy machine starts an interpreter, or wakes it up, this late.
+#: How late a busy machine starts or wakes an interpreter, seconds.
 LATE_SECS = 2.0
 
 
@@ -38,13 +38,13 @@ class Run:
         )
 
     def until_step(self, step):
-        """Waits for the datagram of a step; seconds since the start."""
+        """Waits for the datagram of a step. Returns the seconds since the start."""
         while f" step={step}" not in self.agent.recv(1000).decode():
             pass
         return time.monotonic() - self.began
 
     def stop(self):
-        """Asks it to stop; what it printed, and the seconds until it was gone."""
+        """Asks it to stop. Returns its output, and the seconds until it was gone."""
         begin = time.monotonic()
         self.process.send_signal(signal.SIGUSR1)
         return self.wait(), time.monotonic() - begin
@@ -86,7 +86,7 @@ class Paced(unittest.TestCase):
         run = self.start(*flags, "--warmup-secs", "0.6", "--warmup-factor", "3")
         seen_start = run.until_step(12)
         out, seen_stop = run.stop()
-        # Twelve steps of 0.1 s, and what the warm-up made of them.
+        # Twelve steps of 0.1 s, plus the warm-up.
         first_step = value(out, "start_secs")
         self.assertGreaterEqual(first_step, 0.5)
         self.assertGreaterEqual(seen_start, first_step + 1.2 + 0.4 - 0.1)

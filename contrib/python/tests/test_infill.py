@@ -201,7 +201,7 @@ class Leaving(WithAgent):
         self.agent.start("import infill; infill.step(samples=1)")
         code, _, err = self.agent.ended()[0]
         self.assertEqual(code, 1)
-        self.assertIn("RuntimeError: register what saves the checkpoint", err)
+        self.assertIn("RuntimeError: register the function that saves the checkpoint", err)
 
     def test_a_failed_save_is_no_success(self):
         self.agent.start("""
@@ -220,7 +220,7 @@ class Leaving(WithAgent):
         self.agent.start("import infill; infill.should_checkpoint(); infill.should_checkpoint()", world=2)
         for code, _, err in self.agent.ended():
             self.assertEqual(code, 0)
-            self.assertEqual(err.count("torch.distributed is not up"), 1)
+            self.assertEqual(err.count("torch.distributed is not initialized"), 1)
 
 
 FAMILY = """

@@ -112,7 +112,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(names, ["encoder.layers.0", "encoder.layers.1", "encoder.layers.2", "head"])
 
     def test_what_cannot_be_profiled(self):
-        with self.assertRaisesRegex(TypeError, "expected a torch.nn.Module, and not int"):
+        with self.assertRaisesRegex(TypeError, "expected a torch.nn.Module, not int"):
             infill.profile_layers(7, torch.zeros(1))
         with self.assertRaisesRegex(TypeError, "no tensor with samples"):
             infill.profile_layers(self.model(), [3])

@@ -219,7 +219,7 @@ class OfAModel(unittest.TestCase):
         ]:
             with self.assertRaisesRegex(ValueError, why):
                 infill.plans_of(gpt(), **given)
-        with self.assertRaisesRegex(TypeError, "expected a torch.nn.Module, and not dict"):
+        with self.assertRaisesRegex(TypeError, "expected a torch.nn.Module, not dict"):
             infill.plans_of({})
         with self.assertRaisesRegex(ValueError, "Tanh has no parameters"):
             infill.plans_of(nn.Tanh())

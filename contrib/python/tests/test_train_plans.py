@@ -109,7 +109,7 @@ class Plans(unittest.TestCase):
         self.assertLess(whole[-1]["loss"], 0.9 * whole[0]["loss"], "it learned nothing")
 
     def test_a_plan_that_it_cannot_run_ends_with_a_sentence(self):
-        knows = "this program knows zero = 0, 1 or 3, or tp; neither pp nor offload"
+        knows = "this program can do zero = 0, 1 or 3, or tp, but neither pp nor offload"
         for world, told, why in [
             (1, {"ZERO": 3, "OFFLOAD": 1}, knows),
             (2, {"TP": 2, "ZERO": 1}, knows),

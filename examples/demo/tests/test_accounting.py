@@ -1,4 +1,4 @@
-"""The accounting on recorded and made-up sacct output."""
+"""Tests the accounting on recorded and made-up sacct output."""
 
 import pathlib
 import sys
@@ -51,7 +51,7 @@ class Gpus(unittest.TestCase):
         ]
         places = [" ".join(r.nodes) for r in accounting.by_gpu(accounting.parse("\n".join(lines)), 4)]
         self.assertEqual(places, ["n1:0 n1:1", "n1:2", "n1:0 n1:1 n2:0", "", ""])
-        # The second has begun before the books close the first.
+        # The second one has begun before the accounting closes the first.
         lines = [line(1, "a", "infill", "n1", 0, 11, tres=gpus(1)), line(2, "b", "main", "n1", 10, 20, tres=gpus(1))]
         places = [r.nodes for r in accounting.by_gpu(accounting.parse("\n".join(lines)), 1)]
         self.assertEqual(places, [("n1:0",), ("n1:0",)])
@@ -70,7 +70,7 @@ class Intervals(unittest.TestCase):
 
 
 class Harvesting(unittest.TestCase):
-    """Gaps, and what is had of them."""
+    """Gaps, and the harvested parts of them."""
 
     def check(self, lines, nodes, period, gap, harvested, short):
         got = accounting.harvest(accounting.parse("\n".join(lines)), nodes, period)
@@ -125,7 +125,7 @@ class Waiting(unittest.TestCase):
 
 
 class Recorded(unittest.TestCase):
-    """A run of the demo, as sacct of a real Slurm 24.11.5 told it."""
+    """A run of the demo, as reported by sacct of a real Slurm 24.11.5."""
 
     def setUp(self):
         self.records = accounting.parse((HERE / "sacct-24.11.txt").read_text())
@@ -161,7 +161,7 @@ class Recorded(unittest.TestCase):
         return gap, harvested
 
     def has(self, node, partition, second):
-        """Whether a job of the partition has the node in the second that begins then."""
+        """Whether a job of the partition has the node in the second that begins at that time."""
         return any(
             r.partition == partition and node in r.nodes and r.start is not None and r.start <= second < r.end
             for r in self.records

@@ -1,4 +1,4 @@
-"""What the logs of malleable jobs say."""
+"""Tests the reading of malleable jobs' logs."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ def log(*steps):
 
 
 class Useful(unittest.TestCase):
-    """Node-seconds in which steps were made."""
+    """Node-seconds of useful steps."""
 
     def test_pauses_are_no_use(self):
         # A second a step on one node; four seconds for the change; then two nodes.
@@ -34,7 +34,7 @@ class Useful(unittest.TestCase):
     def test_steps_done_again_count_once_and_a_stall_is_none(self):
         text = log((1, 11, 1, 1), (2, 12, 1, 1), (3, 13, 1, 1))
         text += log((3, 21, 1, 2), (4, 22, 1, 2), (5, 23, 1, 2), (6, 43, 1, 2))
-        # The last lasts two usual ones at most.
+        # The last step counts at most two usual ones.
         self.assertEqual(malleable.useful_node_seconds(text), 5 + 2)
 
     def test_what_is_cut_off_says_nothing(self):

@@ -7,15 +7,15 @@
         loss = train(batch)
         infill.step(samples=len(batch), step=step, loss=loss)
 
-`infill.step` at each step boundary reports progress, and when the job gets another size lets all ranks call `save`
+`infill.step` at each step boundary reports progress. When the job gets another size, it lets all ranks call `save`
 after the same step and exit. Outside `infill run` it does nothing.
 
-`infill.run` in a batch script starts a command with execution plans that are declared in Python; `infill.plans_of`
-writes those that make sense for a model, and `infill.profile_layers` how long its layers take.
+`infill.run` in a batch script starts a command with execution plans that are declared in Python. `infill.plans_of`
+writes the plans that make sense for a model. `infill.profile_layers` measures how long its layers take.
 
-`infill.live` goes further: processes stay alive while others join and leave.
+`infill.live` keeps processes alive while others join and leave.
 
-Callbacks are in `infill.lightning`, `infill.transformers` and `infill.keras`, a sampler in `infill.torch`; each is
+Callbacks are in `infill.lightning`, `infill.transformers` and `infill.keras`, a sampler in `infill.torch`. Each is
 imported when it is first used.
 """
 

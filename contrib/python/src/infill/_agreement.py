@@ -1,4 +1,4 @@
-"""How ranks agree at which step boundary they leave."""
+"""Lets ranks agree on the step boundary at which they leave."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import sys
 import time
 from typing import Any, Callable, List, Optional, Sequence
 
-#: Ranks with shorter steps than this agree only every so often.
+#: Ranks with steps shorter than this, seconds, do not agree at every step.
 AGREE_SECS = 0.1
 
-#: Most steps from one agreement to the next: should steps suddenly last a second, so many seconds pass at most.
+#: Most steps from one agreement to the next. If steps suddenly take a second each, an agreement comes after at most
+#: this many seconds.
 MAX_EVERY = 32
 
 
 def distributed() -> bool:
-    """Whether torch.distributed is up, with several ranks. Does not import it."""
+    """Whether torch.distributed is initialized, with several ranks. Does not import it."""
     dist = sys.modules.get("torch.distributed")
     return bool(dist and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
 class Agreement:
-    """Tells all ranks at the same step boundary whether any of them was asked to leave, and what else they exchange.
+    """Tells all ranks at the same step boundary whether any of them was asked to leave, and the numbers they exchange.
 
-    Every few boundaries the ranks exchange the largest of some numbers and of how long their steps take. From the
-    latter, which is then the same for all, follows after how many steps they do it again: an all-reduce each AGREE_SECS
-    costs next to nothing, and no rank ever needs to guess what another one decides.
+    Every few boundaries the ranks exchange the largest of some numbers and of their step times. That maximum is the
+    same for all, and it determines after how many steps they exchange again. One all-reduce every AGREE_SECS costs
+    almost nothing, and no rank has to guess another one's decision.
 
-    It has a group of its own, with gloo: on processors, so that no rank waits for its device, and apart from what the
-    training exchanges. `wait` is called with that group and what begins a work there, and waits for it.
+    It has its own group, with gloo on processors. So no rank waits for its device, and the exchange is separate from
+    the training's. `wait` gets that group and a function that begins a work there, and waits for the work.
     """
 
     def __init__(self, wait: Callable[[Any, Callable[[], Any]], object] = lambda group, begin: begin().wait()) -> None:
@@ -40,9 +41,9 @@ class Agreement:
         self._every, self._steps, self._since = 1, 0, time.monotonic()
 
     def exchange(self, numbers: Sequence[float]) -> Optional[List[float]]:
-        """The largest of each number over all ranks; None at the boundaries at which nothing is exchanged.
+        """The largest of each number over all ranks; None at boundaries without an exchange.
 
-        All ranks must call it equally often. Raises RuntimeError if a rank is lost.
+        All ranks must call it the same number of times. Raises RuntimeError if a rank is lost.
         """
         self._steps += 1
         if self._steps < self._every:
@@ -55,7 +56,7 @@ class Agreement:
         return largest
 
     def ask(self, asked: bool) -> bool:
-        """Whether any rank was asked. All ranks must call it equally often."""
+        """Whether any rank was asked to leave. All ranks must call it the same number of times."""
         largest = self.exchange([float(asked)])
         return bool(largest and largest[0])
 

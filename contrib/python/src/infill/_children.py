@@ -1,7 +1,8 @@
-"""Forked children, as of a DataLoader, get the signals that mean their parent, and must stay while it saves.
+"""Keeps forked children, such as a DataLoader's, alive while their parent saves.
 
-The agent sends the rescale signal to every process of the job, and Slurm SIGTERM when it preempts. A worker that died
-of either would take its parent down in the middle of its last step, or of saving.
+The agent sends the rescale signal to every process of the job, and Slurm sends SIGTERM when it preempts. Both signals
+also reach the children, though they are meant for the parent. A worker that dies of one takes its parent down, in its
+last step or while it saves.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import signal
 
 from . import _plan
 
-#: A SIGTERM for all reaches the parent at the same time, but the parent may notice only after a call into C.
+#: A SIGTERM for all reaches the parent at the same time, but the parent may notice it only after a call into C.
 _PARENT_SECS = 1
 
-#: One byte that children see: how far their parent is.
+#: One byte that children read: the parent's state.
 _parent = mmap.mmap(-1, 1)
 _TRAINS, _WAS_ASKED, _HAS_SAVED = range(3)
 
@@ -26,17 +27,17 @@ def parent_was_asked() -> None:
 
 
 def parent_has_saved() -> None:
-    """Notes that this process needs its children no longer."""
+    """Notes that this process no longer needs its children."""
     _parent[0] = _HAS_SAVED
 
 
 def spare() -> None:
-    """From now on, forked children ignore the rescale signal, and SIGTERM while their parent saves."""
+    """Makes children forked from now on ignore the rescale signal, and SIGTERM while their parent saves."""
     os.register_at_fork(after_in_child=be_a_child)
 
 
 def be_a_child() -> None:
-    """Makes this process one that does so."""
+    """Makes this process ignore these signals in that way."""
     if not _plan.active():
         return
     signal.signal(_plan.rescale_signal(), signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""How long the layers of a model take on one device."""
+"""Measures how long the layers of a model take on one device."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from ._model_facts import _blocks
 
-#: The version of the format, as infill reads it.
+#: The version of the format that infill reads.
 VERSION = 1
 
-#: Most layers, as infill reads them.
+#: Most layers that infill reads.
 MOST_LAYERS = 512
 
-#: Times that each layer runs before it is measured, and then at least and at most.
+#: Number of runs of each layer before it is measured; then the fewest and the most that are measured.
 _WARM_UP, _FEWEST, _MOST = 2, 5, 50
 
-#: Seconds that one layer shall take, about.
+#: Approximate time to spend on one layer, seconds.
 _LAYER_SECS = 0.5
 
 
@@ -28,13 +28,13 @@ _LAYER_SECS = 0.5
 class ProfiledLayer:
     """One layer, for the whole batch."""
 
-    #: Its name in the model.
+    #: The layer's name in the model.
     name: str
     forward_secs: float
     backward_secs: float
-    #: Numbers in its parameters. Shared ones count where they are used first.
+    #: Numbers in its parameters. Shared parameters count where they are used first.
     parameters: int
-    #: Bytes of what it passes on.
+    #: Bytes of its outputs.
     activation_bytes: int
 
 
@@ -42,7 +42,7 @@ class ProfiledLayer:
 class LayerProfile:
     """The layers of a model, in the order in which they ran."""
 
-    #: The device, as its driver calls it; cpu without one.
+    #: The device, as its driver names it; cpu if there is no other.
     device: str
     #: Samples of the batch.
     batch: int
@@ -51,30 +51,30 @@ class LayerProfile:
     layers: Tuple[ProfiledLayer, ...]
 
     def write(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        """Writes the file for `infill run --layers`."""
+        """Writes a file for `infill run --layers`."""
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"version": VERSION, **dataclasses.asdict(self)}, file, indent=1)
             file.write("\n")
 
 
 def profile_layers(model: Any, batch: Any, samples: Optional[int] = None) -> LayerProfile:
-    """Times forward and backward of each layer of a torch.nn.Module on the device where it is.
+    """Times forward and backward of each layer of a torch.nn.Module on the model's device.
 
-    `batch`: what the model is called with: a tensor, a sequence of positional or a mapping of named arguments.
-    `samples`: how many it has; None for the length of its first tensor.
+    `batch`: the arguments of the model: a tensor, a sequence of positional or a mapping of named arguments.
+    `samples`: the number of samples in the batch; None for the length of its first tensor.
 
-    Layers are the model's children; a child that holds several transformer blocks, or is a ModuleList or Sequential,
-    counts by its own children. One that runs twice is two layers. What the model does between them is not measured.
-    Each is timed alone, as often as half a second allows, with the inputs that it had in one run of the whole
-    model; the medians count. Parameters, gradients, buffers and random state are afterwards as they were.
+    Layers are the model's children. A child that holds several transformer blocks, or is a ModuleList or Sequential,
+    is replaced by its own children. A child that runs twice is two layers. Work of the model between its layers is
+    not measured. Each layer is timed alone, as often as half a second allows, with its inputs from one run of the
+    whole model. The medians count. Parameters, gradients, buffers and random state are restored afterwards.
 
-    Raises TypeError if the model is no module or the batch has no tensor; ValueError if no layer ran, or more than
-    512; and whatever the model raises.
+    Raises TypeError if the model is not a module or the batch has no tensor; ValueError if no layer ran, or more than
+    512; and any error that the model raises.
     """
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"expected a torch.nn.Module, and not {type(model).__name__}")
+        raise TypeError(f"expected a torch.nn.Module, not {type(model).__name__}")
     args, kwargs = _arguments(batch)
     count = samples if samples is not None else _samples((args, kwargs))
     if count < 1:
@@ -142,7 +142,7 @@ def _layers(model: Any, prefix: str = "") -> Iterator[Tuple[str, Any]]:
 
 
 def _calls(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Tuple[str, Any, _Given]]:
-    """Which layers ran in one run of the model, and with what."""
+    """The layers that ran in one run of the model, with their inputs."""
     import torch
 
     calls: List[Tuple[str, Any, _Given]] = []
@@ -162,7 +162,7 @@ def _calls(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Tu
 
 
 def _detached(value: Any) -> Any:
-    """The same with tensors of their own, which want gradients if they can."""
+    """Copies of the inputs, with tensors that require gradients where possible."""
     import torch
 
     if isinstance(value, torch.Tensor):

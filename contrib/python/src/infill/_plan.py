@@ -1,4 +1,4 @@
-"""What the environment says of this process's place in the job."""
+"""Reads this process's place in the job from the environment."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Dict, Optional, Tuple
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """This process's place in the job. Outside infill: generation 0, on this node, ranks as the launcher says."""
+    """This process's place in the job. Outside infill: generation 0, on this node, ranks from the launcher."""
 
-    #: Number of this start of the job, from 1 on; 0 outside infill.
+    #: Number of this start of the job, from 1; 0 outside infill.
     generation: int
     #: Slurm's id of the job; None outside infill.
     job: Optional[int]
@@ -21,17 +21,17 @@ class Plan:
     rescales: int
     #: Name of the execution plan; empty outside infill.
     exec_plan: str
-    #: Processes of the job, and the number of this one.
+    #: Number of processes of the job, and the rank of this one.
     world_size: int
     rank: int
-    #: The same, on this node.
+    #: The same numbers for this node.
     local_world_size: int
     local_rank: int
     #: Names of the job's nodes, in the order of their ranks.
     nodes: Tuple[str, ...]
-    #: What the execution plan says: processes that share each layer, stages that the layers are divided into,
-    #: stage of ZeRO, whether the optimizer works on the CPUs, micro-batches of a step, and whether activations
-    #: are computed again.
+    #: Properties of the execution plan: processes that share each layer, stages that the layers are divided into,
+    #: stage of ZeRO, whether the optimizer works on the CPUs, micro-batches of a step, and whether activations are
+    #: computed again.
     tp: int = 1
     pp: int = 1
     zero: int = 0
@@ -51,14 +51,14 @@ class Plan:
 
 
 def active() -> bool:
-    """`plan().active`, for little."""
+    """`plan().active`, at little cost."""
     return "INFILL_GENERATION" in os.environ
 
 
 def plan() -> Plan:
-    """What the environment says now; in a live run, the place that this process was given last.
+    """The place that the environment names now; in a live run, the latest place of this process.
 
-    Raises ValueError if a number in the environment is none.
+    Raises ValueError if a variable that must be a number is not one.
     """
     job = os.environ.get("INFILL_JOB_ID")
     nodes = os.environ.get("SLURM_JOB_NODELIST") if active() else None
@@ -82,12 +82,12 @@ def plan() -> Plan:
     return dataclasses.replace(started, **_moved)
 
 
-#: What of the plan a live run has changed.
+#: The values of the plan that a live run has changed.
 _moved: Dict[str, Any] = {}
 
 
 def move(rank: int, world_size: int, nodes: Optional[Tuple[str, ...]]) -> None:
-    """Gives this process another place. The environment stays: other threads may be reading it."""
+    """Gives this process another place. The environment stays, because other threads may be reading it."""
     _moved.update(rank=rank, world_size=world_size)
     if nodes:
         _moved.update(nodes=nodes)

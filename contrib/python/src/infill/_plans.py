@@ -1,4 +1,4 @@
-"""Execution plans declared in Python, and `infill run` started with them."""
+"""Writes execution plans that are declared in Python, and starts `infill run` with them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ._model_facts import ModelFacts
 
 
 class Way(TypedDict, total=False):
-    """What a [[plan]] of `infill plans --help` holds besides its name."""
+    """The keys of a [[plan]] of `infill plans --help`, except for its name."""
 
-    #: Sizes at which it can run, as `--nodes` has them.
+    #: Sizes at which it can run, in the form of `--nodes`.
     nodes: str
     #: Types of nodes on which it can run, such as "a100".
     types: Sequence[str]
@@ -28,7 +28,7 @@ class Way(TypedDict, total=False):
     accumulate: int
     #: Whether activations are computed again for the backward pass.
     checkpointing: bool
-    #: Arguments and variables that the command gets besides its own.
+    #: Arguments and variables that are added to the command's own.
     args: Sequence[str]
     env: Mapping[str, str]
 
@@ -37,19 +37,19 @@ Ways = Mapping[str, Way]
 
 
 def plans(ways: Optional[Ways] = None, /, **named: Way) -> str:
-    """A file for `infill run --plans`: the ways in which a command can run by name, the one to begin with first.
+    """A file for `infill run --plans`: the plans of a command by name, the first to begin with first.
 
-    Raises TypeError for what no plan can hold; `infill plans check` judges the values.
+    Raises TypeError for a value that a plan cannot hold. `infill plans check` checks the values.
     """
     return "\n".join(_table(plan) for plan in _list({**(ways or {}), **named}))
 
 
 @dataclasses.dataclass
 class SuggestedPlans:
-    """What a model says of itself, and the ways in which it can be trained. Take ways out, or add some, as you like."""
+    """The facts of a model, and the plans with which it can be trained. Remove or add plans as you like."""
 
     facts: ModelFacts
-    #: By name, the one to begin with first.
+    #: Plans by name, the first to begin with first.
     ways: Dict[str, Way]
 
     def text(self) -> str:
@@ -58,7 +58,7 @@ class SuggestedPlans:
         return "\n".join(["[model]", *facts, "", plans(self.ways)])
 
     def write(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes `text` to a file, in the place of what it held.
+        """Writes `text` to a file and replaces its content.
 
         Raises OSError if it cannot be written.
         """
@@ -69,9 +69,11 @@ class SuggestedPlans:
 def run(
     *command: str, plans: Union[Ways, SuggestedPlans, None] = None, **flags: Union[str, int, float, bool]
 ) -> NoReturn:
-    """Becomes `infill run` of this command, with these plans and flags: `at_least=40` is `--at-least=40`.
+    """Replaces this process by `infill run` of the command, with these plans and flags.
 
-    Raises TypeError for what no plan can hold, and OSError if there is no `infill` to become.
+    The flag `at_least=40` is `--at-least=40`.
+
+    Raises TypeError for a value that a plan cannot hold, and OSError if there is no `infill` program.
     """
     words = ["infill", "run"]
     if isinstance(plans, SuggestedPlans):
@@ -107,6 +109,6 @@ def _table(plan: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """As TOML: numbers, truths and lists of strings look as in JSON, and so do strings but for one character."""
+    """A value as TOML. Numbers, booleans, lists of strings and strings look as in JSON, except for one character."""
     plain = list(value) if isinstance(value, (list, tuple)) else value
     return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Execution plans that make sense for a model."""
+"""Finds execution plans that make sense for a model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from ._model_facts import ModelFacts, facts_of
 from ._plans import SuggestedPlans, Way
 
-#: Most plans of a file, as infill reads it.
+#: Most plans of a file that infill reads.
 MOST_PLANS = 16
 
-#: Most processes that share a layer, if each has a node of its own.
+#: Most processes that share a layer, if each process has a separate node.
 MOST_TENSOR_PARALLEL = 8
 
-#: Largest size, in nodes, as infill has it.
+#: Largest size, in nodes, that infill accepts.
 MOST_NODES = 10_000
 
 
@@ -28,18 +28,18 @@ def plans_of(
 ) -> SuggestedPlans:
     """The facts of a torch.nn.Module, and the execution plans that make sense for it.
 
-    `global_batch`: samples of a step, over all processes; `sequence`: tokens of a sample; None for what is not known.
-    `nodes`: sizes that the job may have, as `infill run --nodes` has them; `ranks`: processes on each node.
+    `global_batch`: samples of a step, over all processes; `sequence`: tokens of a sample; None if not known.
+    `nodes`: sizes that the job may have, in the form of `infill run --nodes`; `ranks`: processes on each node.
 
-    Plans: `ddp`, `zero1`, `fsdp` (stage 3 of ZeRO) and tensor parallelism `tp2`, `tp4`, `tp8`, if it divides the heads
-    and the hidden size; each also with activations computed again (`-gc`) and with the gradients of `accumulate`
-    micro-batches added up (`-ga4`); 16 at most. A plan has the sizes at which its replicas and micro-batches divide the
-    global batch, ZeRO those with several replicas. A plan without a size is left out. Tensor parallelism stays on a
-    node, unless each has one process.
+    Plans: `ddp`, `zero1`, `fsdp` (stage 3 of ZeRO) and tensor parallelism `tp2`, `tp4`, `tp8`, if it divides the
+    heads and the hidden size. Each also comes with activations computed again (`-gc`), and with the gradients of
+    `accumulate` micro-batches added up (`-ga4`). There are 16 at most. A plan has the sizes at which its replicas and
+    micro-batches divide the global batch; ZeRO has those with several replicas. A plan without a size is left out.
+    Tensor parallelism stays on a node, unless each node has one process.
 
-    Raises ValueError for a number that is not positive, sizes that cannot be read, a model without parameters or
-    with some whose shape is not known yet, and where no plan divides the global batch at any size; TypeError if the
-    model is no module.
+    Raises ValueError for a number that is not positive, for sizes that cannot be read, for a model without parameters
+    or with some whose shape is not known yet, and if no plan divides the global batch at any size; TypeError if the
+    model is not a module.
     """
     facts = facts_of(model, global_batch, sequence)
     for name, number in (("ranks", ranks), ("accumulate", accumulate)):
@@ -54,7 +54,7 @@ def plans_of(
 
 
 def _ways(facts: ModelFacts, ranks: int, accumulate: int) -> Iterator[Tuple[str, Way]]:
-    """All ways, whatever the sizes: first the plain ones, then those that need less memory."""
+    """All plans, for any size: first the plain ones, then those that need less memory."""
     plain: Dict[str, Way] = {"ddp": {}, "zero1": {"zero": 1}, "fsdp": {"zero": 3}}
     plain.update({f"tp{degree}": {"tp": degree} for degree in _tensor_parallel(facts, ranks)})
     yield from plain.items()
@@ -66,12 +66,12 @@ def _ways(facts: ModelFacts, ranks: int, accumulate: int) -> Iterator[Tuple[str,
 
 
 def _with_sizes(ways: Mapping[str, Way], nodes: str, ranks: int, global_batch: Optional[int]) -> Dict[str, Way]:
-    """Each way with the sizes among `nodes` at which it can run, without those that have none."""
+    """Each plan with the sizes among `nodes` at which it can run. Plans without a size are left out."""
     sizes, able = _sizes(nodes), {}
     for name, way in ways.items():
         fitting = [n for n in sizes if _divides(way, n * ranks, global_batch)]
         if fitting and global_batch is None and isinstance(sizes, range):
-            # Thousands may be. infill takes those of the range that `tp` divides.
+            # There may be thousands. infill takes those of the range that `tp` divides.
             able[name] = Way(**way, nodes=f"{fitting[0]}-{fitting[-1]}")
         elif fitting:
             able[name] = Way(**way, nodes=",".join(map(str, fitting)))
@@ -79,7 +79,7 @@ def _with_sizes(ways: Mapping[str, Way], nodes: str, ranks: int, global_batch: O
 
 
 def _tensor_parallel(facts: ModelFacts, ranks: int) -> List[int]:
-    """Degrees that divide heads and hidden size; none if one of these is not known."""
+    """Degrees that divide heads and hidden size; empty if one of these is not known."""
     heads, hidden = facts.heads, facts.hidden
     if not heads or not hidden:
         return []
@@ -88,7 +88,7 @@ def _tensor_parallel(facts: ModelFacts, ranks: int) -> List[int]:
 
 
 def _divides(way: Way, world: int, global_batch: Optional[int]) -> bool:
-    """Whether so many processes can be divided as this wants, and the batch over them."""
+    """Whether this plan can divide that number of processes, and the batch over them."""
     replicas, rest = divmod(world, way.get("tp", 1))
     if rest or (way.get("zero") and replicas < 2):
         return False
@@ -96,9 +96,9 @@ def _divides(way: Way, world: int, global_batch: Optional[int]) -> bool:
 
 
 def _sizes(text: str) -> Sequence[int]:
-    """`4`, `2-8` or `1,2,4,8`, ascending.
+    """The sizes of `4`, `2-8` or `1,2,4,8`, ascending.
 
-    Raises ValueError if it is none of these, or a size is not one of 1 to MOST_NODES.
+    Raises ValueError for any other form, or for a size outside 1 to MOST_NODES.
     """
     try:
         if "," in text:
@@ -109,5 +109,5 @@ def _sizes(text: str) -> Sequence[int]:
     except ValueError:
         sizes = []
     if not sizes or sizes[0] < 1 or sizes[-1] > MOST_NODES:
-        raise ValueError(f"nodes = {text!r}: expected sizes of 1 to {MOST_NODES} nodes, as 4, 2-8 or 1,2,4,8")
+        raise ValueError(f"nodes = {text!r}: expected sizes of 1 to {MOST_NODES} nodes, such as 4, 2-8 or 1,2,4,8")
     return sizes

@@ -1,4 +1,4 @@
-"""Progress: datagrams to the agent's socket."""
+"""Reports progress in datagrams to the agent's socket."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def report(
 ) -> None:
     """Reports the samples that this process has processed since its last report, and the present step and loss.
 
-    `total` is how many steps there will be in all (of samples, where no step is named): it tells infill when the job will
-    end, and counts more than anything else that infill knows of that.
+    `total` is the number of steps in the whole training (of samples, where no step is named). It tells infill when
+    the job will end, and overrides all other knowledge of infill about that.
 
-    Every process may report what it did itself: the agent adds up. Never waits, except for the value of a `loss` that a
-    device still computes, and never raises. What cannot be sent is dropped; if only because the agent is behind, its
-    samples are counted in the next report. Outside infill it does nothing.
+    Every process may report its own samples: the agent adds them up. The call never waits, except for the value of a
+    `loss` that a device still computes, and never raises. A report that cannot be sent is dropped. If the agent is
+    only behind, the next report counts its samples. Outside infill the call does nothing.
     """
     global _held_back
     if "INFILL_PROGRESS" not in os.environ:
@@ -47,7 +47,7 @@ def report(
 def report_saved(secs: float) -> None:
     """Tells the agent how long saving took, in seconds."""
     if "INFILL_PROGRESS" in os.environ:
-        # An agent that does not know the word still finds one that it knows.
+        # An agent that does not know the key still finds one that it knows.
         _send(["samples=0", f"saved={secs:.6f}"])
 
 

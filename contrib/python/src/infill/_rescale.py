@@ -1,4 +1,4 @@
-"""Leaving for a rescale: a signal sets a flag, the ranks agree on a step, the checkpoint is saved, all exit."""
+"""Leaves for a rescale: a signal sets a flag, the ranks agree on a step, save the checkpoint, and exit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Save = TypeVar("_Save", bound=Callable[[], object])
 
 
 class Rescale:
-    """What this process knows about leaving."""
+    """The state of leaving in this process."""
 
     def __init__(self) -> None:
         self.save: Optional[Callable[[], object]] = None
@@ -27,15 +27,16 @@ class Rescale:
         self._asked = False
         self._agreed_at: Optional[float] = None
         self._left = False
-        #: Whether an agent says when this process leaves: then SIGTERM, which may be for it alone, asks nobody.
+        #: Whether an agent says when this process leaves. Then a SIGTERM, which may be meant for this process alone,
+        #: does not ask it to.
         self.is_led: Callable[[], bool] = lambda: False
         atexit.register(self._end)
 
     def begin(self) -> bool:
-        """Makes the ranks able to agree, then listens for signals; False if that was done before. Call it on all ranks.
+        """Makes the ranks able to agree, then listens for signals; False if they could before. Call it on all ranks.
 
-        Before, the signal ends the process at once, and rightly so: nothing is lost, and a rank that waits in vain for
-        others to come up could not look at a flag.
+        Before this call a signal ends the process at once. That is right: nothing is lost, and a rank that waits in
+        vain for others to come up could not look at a flag.
         """
         if self._begun or not _plan.active():
             return False
@@ -43,12 +44,12 @@ class Rescale:
         if distributed():
             self._agreement = Agreement()
         elif _plan.plan().world_size > 1:
-            warnings.warn("torch.distributed is not up: each rank saves and leaves by itself", stacklevel=3)
+            warnings.warn("torch.distributed is not initialized: each rank saves and leaves by itself", stacklevel=3)
         self.listen()
         return True
 
     def listen(self) -> None:
-        """Takes the signals, back from a framework if need be."""
+        """Takes the signals, also back from a framework."""
         if self._begun:
             for number in (_plan.rescale_signal(), signal.SIGTERM):
                 signal.signal(number, self._hear)
@@ -64,7 +65,7 @@ class Rescale:
         return self._asked
 
     def use(self, agreement: Agreement) -> None:
-        """Lets the ranks of a live run agree as it has made them able to; listens for signals from the first time on."""
+        """Lets the ranks of a live run agree in its own way; listens for signals from the first call on."""
         self._agreement = agreement
         if not self._begun and _plan.active():
             self._begun = True
@@ -86,7 +87,7 @@ class Rescale:
         return self._agreement.ask(self._asked) if self._agreement else self._asked
 
     def leave(self) -> None:
-        """Waits for all ranks, says how long saving took, and exits; nothing if it was not agreed."""
+        """Waits for all ranks, reports how long saving took, and exits; does nothing if they have not agreed to."""
         if self._agreed_at is None:
             return
         if self._agreement:
@@ -95,15 +96,15 @@ class Rescale:
         self.depart()
 
     def depart(self) -> NoReturn:
-        """Exits with code 0, whatever the other ranks do."""
+        """Exits with code 0, independently of the other ranks."""
         _children.parent_has_saved()
         self._left = True
         sys.exit(0)
 
     def _end(self) -> None:
-        """Ends the process after the exit handlers of those who came later, which are called earlier.
+        """Ends the process after the exit handlers that were registered later, which are called earlier.
 
-        To take the interpreter apart, with PyTorch in it, takes half a second that the next generation waits for.
+        Taking the interpreter apart, with PyTorch in it, takes half a second that the next generation would wait for.
         """
         if self._left:
             sys.stdout.flush()
@@ -117,8 +118,9 @@ RESCALE = Rescale()
 def on_rescale(save: _Save) -> _Save:
     """Registers the function with which `step` saves the checkpoint; may be used as a decorator.
 
-    It is called without arguments, on all ranks, between two steps. When it returns, the checkpoint must be whole on
-    disk. What it raises ends the process, which counts as a rescale that lost the steps since the last checkpoint.
+    It is called without arguments, on all ranks, between two steps. When it returns, the checkpoint must be complete
+    on disk. An exception from it ends the process, which counts as a rescale that lost the steps since the last
+    checkpoint.
     """
     RESCALE.save = save
     return save
@@ -128,7 +130,8 @@ def should_checkpoint() -> bool:
     """Whether to save and exit now. Call it on all ranks at each step boundary: all get the same answer.
 
     It becomes true about 0.1 s or one step after the signal, whichever is longer, and stays true. Save then, and call
-    `leave`. The first call is never true: it makes the ranks able to agree, if torch.distributed is up by then.
+    `leave`. The first call is never true: it makes the ranks able to agree, if torch.distributed is initialized by
+    then.
 
     Raises ValueError when it is first called in another than the main thread, which cannot listen for signals.
     """
@@ -136,11 +139,11 @@ def should_checkpoint() -> bool:
 
 
 def leave() -> None:
-    """To be called on all ranks after saving: waits until all have saved, then exits the process with code 0.
+    """Waits until all ranks have saved, then exits the process with code 0. Call it on all ranks after saving.
 
     Tells the agent the seconds since `should_checkpoint` became true. Does nothing if it did not.
 
-    Raises SystemExit, so that blocks are left properly; exit handlers registered after the import of infill are called.
+    Raises SystemExit, so that blocks are left properly. Exit handlers registered after the import of infill are called.
     """
     RESCALE.leave()
 
@@ -151,7 +154,7 @@ def step(
     loss: Optional[SupportsFloat] = None,
     total: Optional[SupportsFloat] = None,
 ) -> None:
-    """The end of a step, on all ranks: reports progress as `report` does, and on a rescale saves and exits.
+    """Ends a step, on all ranks: reports progress as `report` does; on a rescale saves and exits.
 
     Raises RuntimeError if nothing was registered with `on_rescale`; SystemExit on a rescale. Outside infill it does
     nothing.
@@ -159,7 +162,7 @@ def step(
     if not _plan.active():
         return
     if RESCALE.save is None:
-        raise RuntimeError("register what saves the checkpoint with infill.on_rescale first")
+        raise RuntimeError("register the function that saves the checkpoint with infill.on_rescale first")
     report(samples, step, loss, total)
     if should_checkpoint():
         RESCALE.save()

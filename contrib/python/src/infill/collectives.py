@@ -1,9 +1,9 @@
 """Measures how long collectives take on the nodes of a job: `python -m infill.collectives > table.csv` on all ranks.
 
 Runs under `infill run`, `srun` or torchrun, with NCCL where there are GPUs, else with gloo. Rank 0 writes a row for
-each operation, number of bytes and group of ranks: op, bytes, world, nodes, seconds_median. Bytes are those of the whole
-tensor: what each rank has after all-reduce and all-gather, and before reduce-scatter. Point-to-point is one way,
-between the first rank of the group and its last.
+each operation, number of bytes and group of ranks: op, bytes, world, nodes, seconds_median. Bytes are those of the
+whole tensor: the tensor of each rank after all-reduce and all-gather, and before reduce-scatter. Point-to-point is
+one way, from the first rank of the group to its last.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _WIDTH = 4
 #: Longest name of a node; longer ones are cut.
 NAME_BYTES = 256
 
-#: Most bytes of one tensor: what else is on the device shall not starve.
+#: Most bytes of one tensor. Other programs on the device also need memory.
 MOST_BYTES = 1 << 32
 
 _WARM_UP, _FEWEST, _MOST = 2, 5, 50
 
-#: Seconds that one row shall take, about.
+#: Approximate time to spend on one row, seconds.
 _ROW_SECS = 0.5
 
 
 class Group(NamedTuple):
-    """Ranks that work together, and how many nodes they are on."""
+    """Ranks that work together, and the number of their nodes."""
 
     ranks: Tuple[int, ...]
     nodes: int
 
 
 def groups(hosts: Sequence[str]) -> List[Group]:
-    """Groups of 2, 4, 8, … and all ranks: the first ones, and as many spread over all nodes.
+    """Groups of 2, 4, 8, … and all ranks: the first ranks, and equally many spread over all nodes.
 
-    `hosts`: where each rank is.
+    `hosts`: the host of each rank.
     """
     turn = {host: iter(range(len(hosts))) for host in hosts}
     spread = [rank for _, rank in sorted((next(turn[host]), rank) for rank, host in enumerate(hosts))]
@@ -55,7 +55,7 @@ def groups(hosts: Sequence[str]) -> List[Group]:
 
 
 def operations(group: Group, handle: Any, size: int, device: torch.device) -> Dict[str, Callable[[], Any]]:
-    """What is measured of so many bytes, by name."""
+    """The measured operations on tensors of this many bytes, by name."""
     world = len(group.ranks)
     part = max(1, size // _WIDTH // world)
     whole, mine = torch.zeros(part * world, device=device), torch.zeros(part, device=device)
@@ -78,7 +78,7 @@ def operations(group: Group, handle: Any, size: int, device: torch.device) -> Di
 
 
 def measure(call: Callable[[], Any], handle: Any, device: torch.device) -> float:
-    """Median of the seconds that a call takes; each time that of the slowest rank of the group."""
+    """Median of the seconds that a call takes on the slowest rank of the group."""
     warm = [_timed(call, handle, device) for _ in range(_WARM_UP)]
     # All ranks have the same seconds, and so the same number of repetitions.
     repeats = int(min(max(_ROW_SECS / max(warm[-1], 1e-9), _FEWEST), _MOST))
@@ -111,7 +111,7 @@ def rows(group: Group, handle: Any, sizes: Sequence[int], device: torch.device) 
             try:
                 secs = measure(call, handle, device)
             except (RuntimeError, NotImplementedError) as error:
-                # Not every version of gloo has every operation; all ranks meet it together, before any of them waits.
+                # Some versions of gloo lack an operation. All ranks meet that together, before any of them waits.
                 lacking[op] = str(error).split("\n", 1)[0]
                 print(f"{op} is left out: {lacking[op]}", file=sys.stderr)
                 continue
@@ -120,7 +120,7 @@ def rows(group: Group, handle: Any, sizes: Sequence[int], device: torch.device) 
 
 
 def _join() -> torch.device:
-    """Meets the other ranks, by what launched this one."""
+    """Meets the other ranks, in the way of this rank's launcher."""
     place = os.environ
     if "RANK" not in place and "SLURM_PROCID" in place:
         place.update(
@@ -130,7 +130,7 @@ def _join() -> torch.device:
         place.setdefault("MASTER_PORT", str(20000 + int(place.get("SLURM_JOB_ID", "0")) % 10000))
     if "RANK" not in place:
         raise SystemExit("infill.collectives: there are no ranks here; start it with infill run, srun or torchrun")
-    # Builds without libuv refuse to be asked for it, which is the default.
+    # Builds without libuv fail when asked for it, which is the default.
     place.setdefault("USE_LIBUV", "0")
     if not torch.cuda.is_available():
         dist.init_process_group("gloo")
@@ -142,7 +142,7 @@ def _join() -> torch.device:
 
 
 def _hosts(device: torch.device) -> List[str]:
-    """Where each rank is."""
+    """The host of each rank."""
     name = (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
     mine = torch.tensor(list(name), dtype=torch.uint8, device=device)
     names = [torch.zeros_like(mine) for _ in range(dist.get_world_size())]
@@ -198,6 +198,6 @@ def main(words: Optional[Sequence[str]] = None) -> None:
 
 if __name__ == "__main__":
     main()
-    # All is written. On a busy machine gloo waits for ever, now and then, when it is taken down on the rank that hosts
-    # the store after the others have ended: so it is not.
+    # All is written. When the other ranks have ended, gloo sometimes waits forever on the rank that hosts the store
+    # while it shuts down, on a busy machine. So the process ends without shutting gloo down.
     os._exit(0)

@@ -12,16 +12,16 @@ from ._rescale import RESCALE
 
 
 class InfillCallback(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
-    """Reports progress; on a rescale, and after each epoch, saves into `backup_dir`; goes on from there at the start.
+    """Reports progress; saves into `backup_dir` on a rescale and after each epoch; continues from there at the start.
 
-    Keras begins the interrupted epoch again, with the weights that were saved. `batch_size` is the number of samples
-    that this process does in a step. The backup stays after the training: give each training a directory of its own.
+    Keras begins the interrupted epoch again, with the saved weights. `batch_size` is the number of samples of this
+    process in a step. The backup stays after the training: give each training a separate directory.
 
     The model must be built before `fit`.
     """
 
     def __init__(self, backup_dir: str, batch_size: int) -> None:
-        # With a second copy, a checkpoint that was being saved when the process was killed is no loss.
+        # With a second copy, nothing is lost if the process is killed while it saves a checkpoint.
         super().__init__(backup_dir, double_checkpoint=True, delete_checkpoint=False)
         self._batch_size = batch_size
         self._step = 0

@@ -10,7 +10,7 @@ from typing import Any, Optional
 from ._progress import report
 from ._rescale import RESCALE
 
-# Both names are in use, and the callbacks of one are none of the other's.
+# Both names are in use, and a callback of one package is not a callback of the other.
 if "pytorch_lightning" in sys.modules:
     from pytorch_lightning import Callback
     from pytorch_lightning.utilities.data import extract_batch_size
@@ -24,25 +24,25 @@ _CHECKPOINT = re.compile(r"hpc_ckpt_\d+\.ckpt")
 class InfillCallback(Callback):  # type: ignore[misc]
     """Reports progress, and on a rescale saves `hpc_ckpt_STEP.ckpt` in the trainer's `default_root_dir` and exits.
 
-    That is the name under which Lightning itself finds it again, in a Slurm job, when `fit` has no `ckpt_path`. It
-    stays after the training: give each training a directory of its own.
+    Lightning itself finds a file of that name again, in a Slurm job, when `fit` has no `ckpt_path`. The file stays
+    after the training: give each training a separate directory.
 
-    Takes Lightning's own handlers for SIGTERM and for requeueing Slurm jobs away: infill starts the job again.
+    Removes Lightning's own handlers for SIGTERM and for requeueing Slurm jobs, because infill starts the job again.
     """
 
     def __init__(self) -> None:
         self._step, self._samples = 0, 0
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """The ranks know each other now, and Lightning has not yet taken the signals."""
+        """Called when the ranks know each other, before Lightning takes the signals."""
         RESCALE.begin()
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
-        """Lightning has taken the signals."""
+        """Called when Lightning has taken the signals."""
         RESCALE.listen()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """The same, where there was no sanity check."""
+        """Called when Lightning has taken the signals, without a sanity check."""
         RESCALE.listen()
         self._step = trainer.global_step
 
@@ -60,7 +60,7 @@ class InfillCallback(Callback):  # type: ignore[misc]
     def _save(self, trainer: Any) -> None:
         root = trainer.default_root_dir
         name = f"hpc_ckpt_{trainer.global_step}.ckpt"
-        # Lightning looks for the numbers in names; a half-written file must not have one.
+        # Lightning looks for numbers in file names, so a half-written file must not have one.
         part, path = os.path.join(root, "infill.part"), os.path.join(root, name)
         trainer.save_checkpoint(part)
         if trainer.is_global_zero:

@@ -27,10 +27,10 @@ _Batch = TypeVar("_Batch")
 
 
 def spare_worker(worker: int) -> None:
-    """For `DataLoader(worker_init_fn=infill.torch.spare_worker)`: lets the worker live until its parent has saved.
+    """For `DataLoader(worker_init_fn=infill.torch.spare_worker)`: keeps the worker alive until its parent has saved.
 
-    Without it, a worker ends when Slurm preempts the job, and its parent with it: PyTorch's workers have a way with
-    SIGTERM of their own. Workers that are not forked need it for the rescale signal, too.
+    Without it, a worker ends when Slurm preempts the job, and its parent with it: PyTorch's workers handle SIGTERM in
+    their own way. Workers that are not forked need it for the rescale signal too.
     """
     _children.be_a_child()
 
@@ -41,31 +41,31 @@ _EPOCHS_PER_SEED = 1_000_003
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What one rank does in one micro-step: a part of its share of a global batch."""
+    """The work of one rank in one micro-step: a part of its share of a global batch."""
 
-    #: Which samples.
+    #: Indices of the samples.
     indices: List[int]
-    #: Factor on the mean loss of these samples. With it, the gradient that DistributedDataParallel leaves after the
-    #: last part is that of the mean loss over the global batch, also when that does not divide by the number of ranks.
-    #: It is 0 for a rank that has nothing left to do but must take part: its sample is the global batch's first, which
-    #: counts elsewhere.
+    #: Factor for the mean loss of these samples. With it, DistributedDataParallel leaves the gradient of the mean
+    #: loss over the global batch after the last part. This also holds when the number of ranks does not divide the
+    #: batch. The factor is 0 for a rank that has nothing left to do but must take part. Its sample is the global
+    #: batch's first, which counts elsewhere.
     weight: float
-    #: Whether it is the last of this global batch: time for the optimizer.
+    #: Whether it is the last part of this global batch, so that the optimizer steps next.
     last: bool
-    #: Samples of the global batch that are this rank's, in all its parts.
+    #: Samples of the global batch that belong to this rank, in all its parts.
     share: int
     #: Samples of the global batch.
     batch: int
 
     def sync(self, model: Any) -> contextlib.AbstractContextManager[Any]:
-        """Where forward and backward belong: gradients are exchanged with the last part only, if `model` can wait."""
+        """The context of forward and backward: gradients are exchanged only with the last part, if `model` can wait."""
         if self.last or not hasattr(model, "no_sync"):
             return contextlib.nullcontext()
         return model.no_sync()  # type: ignore[no-any-return]
 
 
 def split(batch: Sequence[int], world_size: int, rank: int, micro_batch: Optional[int] = None) -> List[Part]:
-    """The parts of a global batch that are `rank`'s: as many for all ranks, of at most `micro_batch` samples each."""
+    """The parts of `rank` in a global batch: equally many for all ranks, of at most `micro_batch` samples each."""
     largest = -(-len(batch) // world_size)
     steps = -(-largest // micro_batch) if micro_batch else 1
     mine = _cut(batch, world_size)[rank]
@@ -77,21 +77,22 @@ def split(batch: Sequence[int], world_size: int, rank: int, micro_batch: Optiona
 
 
 def _cut(items: Sequence[int], pieces: int) -> List[Sequence[int]]:
-    """Consecutive pieces whose lengths differ by one at most, the longer ones first."""
+    """Consecutive pieces whose lengths differ by at most one, the longer ones first."""
     length, longer = divmod(len(items), pieces)
     starts = [i * length + min(i, longer) for i in range(pieces + 1)]
     return [items[a:b] for a, b in zip(starts, starts[1:])]
 
 
 class ElasticSampler:
-    """A batch sampler whose order depends on seed and epoch alone, and whose place is the same number for all ranks.
+    """A batch sampler whose order depends only on seed and epoch, and whose place is the same number for all ranks.
 
-    Every epoch holds each of `size` samples once. It is cut into global batches of `global_batch` samples, the last
-    one perhaps smaller, and each of these over the ranks, in micro-steps of at most `micro_batch` samples (without it:
-    one). Rank and number of ranks are those of torch.distributed, if it is up, or of the environment.
+    Every epoch holds each of `size` samples once. It is cut into global batches of `global_batch` samples; the last
+    one may be smaller. Each global batch is divided over the ranks, in micro-steps of at most `micro_batch` samples
+    (one micro-step if it is not given). Rank and number of ranks come from torch.distributed, if it is initialized,
+    else from the environment.
 
-    Put `state_dict()` into the checkpoint; it counts the samples up to the global batch whose last part was handed out
-    by `parts`. So save between two steps, as `infill.step` does.
+    Put `state_dict()` into the checkpoint. It counts the samples up to the global batch whose last part `parts` has
+    handed out. So save between two steps, as `infill.step` does.
 
     Raises ValueError if a number is not positive.
     """
@@ -118,17 +119,17 @@ class ElasticSampler:
         self.epoch, self.done = 0, 0
 
     def __iter__(self) -> Iterator[List[int]]:
-        """Indices of this rank's micro-steps in what is left of the epoch, as a DataLoader wants them."""
+        """Indices of this rank's micro-steps in the rest of the epoch, in the form that a DataLoader expects."""
         return (part.indices for part in self._left())
 
     def __len__(self) -> int:
-        """Number of this rank's micro-steps in what is left of the epoch."""
+        """Number of this rank's micro-steps in the rest of the epoch."""
         whole, rest = divmod(self._size - self.done, self._global_batch)
         steps = [len(split(range(n), self._world_size, 0, self._micro_batch)) for n in (self._global_batch, rest) if n]
         return whole * steps[0] + sum(steps[1:])
 
     def parts(self, loader: Iterable[_Batch]) -> Iterator[Tuple[_Batch, Part]]:
-        """What is left of the epoch: each batch of `loader`, which must have this batch sampler, and what it is."""
+        """The rest of the epoch: each batch of `loader`, which must have this batch sampler, with its part."""
         for batch, part in zip(loader, self._left()):
             if part.last:
                 self.done += part.batch
@@ -136,17 +137,17 @@ class ElasticSampler:
         self.epoch, self.done = self.epoch + 1, 0
 
     def resize(self, rank: int, world_size: int) -> None:
-        """Cuts for other ranks what is handed out from the next `parts` on."""
+        """Divides the samples over other ranks from the next `parts` on."""
         self._rank, self._world_size = rank, world_size
 
     def state_dict(self) -> Dict[str, int]:
-        """The place in the data: the same on all ranks, and good for any number of ranks and any global batch."""
+        """The place in the data: the same on all ranks, and valid for any number of ranks and any global batch."""
         return {"epoch": self.epoch, "done": self.done, "size": self._size, "seed": self._seed}
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
-        """Goes on where `state` was taken.
+        """Continues where `state` was taken.
 
-        Raises ValueError if that was another order: of another number of samples, or with another seed.
+        Raises ValueError if that was another order: another number of samples, or another seed.
         """
         if (state["size"], state["seed"]) != (self._size, self._seed):
             raise ValueError(f"{state} is not a place in an order of {self._size} samples with seed {self._seed}")
@@ -166,7 +167,7 @@ class ElasticSampler:
 
 
 def _place() -> Tuple[int, int]:
-    """Rank and number of ranks."""
+    """The rank of this process and the number of ranks."""
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()

@@ -32,18 +32,18 @@ class InfillCallback(TrainerCallback):  # type: ignore[misc]
         report(args.train_batch_size * args.gradient_accumulation_steps, state.global_step, self._loss, state.max_steps)
         if RESCALE.agreed():
             control.should_save = True
-            # It would come before saving, and may take long.
+            # The evaluation would come before saving, and may take long.
             control.should_evaluate = False
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The checkpoint is there."""
+        """Called when the checkpoint is written."""
         RESCALE.leave()
 
 
 def last_checkpoint(output_dir: str) -> Optional[str]:
-    """The newest whole checkpoint in the trainer's directory, if there is one.
+    """The newest complete checkpoint in the trainer's directory; None if there is none.
 
-    One that was being saved when the process was killed lacks the trainer's state, which is written last.
+    A checkpoint that was being saved when the process was killed lacks the trainer's state, which is written last.
     """
     found = {}
     for path in glob.glob(os.path.join(glob.escape(output_dir), "checkpoint-*", "trainer_state.json")):

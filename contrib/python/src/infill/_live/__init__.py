@@ -1,4 +1,4 @@
-"""Rescaling without a restart: processes stay alive while others join and leave."""
+"""Rescales without a restart: processes stay alive while others join and leave."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def live(
     timeout_secs: float = 1800.0,
     **others: Any,
 ) -> Run:
-    """Joins the training: in place of `init_process_group`, DistributedDataParallel and loading a checkpoint.
+    """Joins the training: instead of `init_process_group`, DistributedDataParallel and loading a checkpoint.
 
-    Call it when all else is ready: a newcomer waits in it while the others train on, and then has their state.
+    Call it when all else is ready. A newcomer waits in it while the others train on; afterwards it has their state.
 
     - `net`, `optimizer` (of torch.optim) and `sampler` are what is trained; `others` is anything else with `state_dict`
       and `load_state_dict`, as `scheduler=…`.

@@ -1,4 +1,4 @@
-"""How the membership changes: at a step boundary that all agree on, or at once when a member is lost."""
+"""Changes the membership: at a step boundary that all agree on, or at once when a member is lost."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from .state import State, Unsuited, Worth
 from .store import Server
 from .watch import Watch
 
-#: From a failed collective until the agent must have named a newer membership, seconds: before, nobody can
+#: Time from a failed collective until the agent must have named a newer membership, seconds. Before, no process can
 #: know whether a peer was lost or the program is wrong.
 NEWER_SECS = 10.0
 
-#: For meeting the others; for the state, besides what its bytes take at least, a second.
+#: Time limits, seconds: for meeting the others; and for the state, besides the least time that its bytes take.
 FORM_SECS, STATE_SECS, STATE_BYTES_PER_SEC = 20.0, 10.0, 50e6
 
-#: Forming a group goes on for so long when a newer one is wanted already: the others may have formed it.
+#: Forming a group goes on for this long when a newer one is wanted already: the others may have formed it.
 OUTDATED_SECS = 2.0
 
-#: All tries together, seconds, and their number, also that of steps that fail one after the other: a restart
-#: does not take longer.
+#: Time limit of all tries together, seconds, and their number. The number also limits steps that fail one after the
+#: other. A restart does not take longer.
 LADDER_SECS, MAX_TRIES = 30.0, 5
 
-#: From the end of a group until what waits in it must have failed, seconds; most do within a tenth of one.
+#: Time from the end of a group until everything that waits in it must have failed, seconds. Most fails within 0.1 s.
 HANGS_SECS = 5.0
 
-#: From giving up until the agent must have said what to do, seconds.
+#: Time from giving up until the agent must have said what to do, seconds.
 HOPELESS_SECS = 10.0
 
 
 class Changes:
-    """This process's memberships, one after the other."""
+    """The sequence of this process's memberships."""
 
     def __init__(
         self,
@@ -59,16 +59,17 @@ class Changes:
         self._transport = transport
         self.watch, self._server = Watch(), Server()
         self._group: Optional[Group] = None
-        #: The group's epoch, and the newest that was tried; 0 is what the environment says.
+        #: The group's epoch, and the newest that was tried. 0 is the epoch that the environment names.
         self.epoch, self._tried = 0, 0
         self.rank, self.world = 0, 1
-        #: Number of groups so far: whoever hands out work for one looks whether it is still that one.
+        #: Number of groups so far. Code that hands out work for a group compares it to see whether the group is still
+        #: current.
         self.formed = 0
         self._deadline, self._failures = 0.0, 0
         self._told_of: Optional[Group] = None
-        #: A group is being left, formed, or given the state.
+        #: Whether a group is being left, formed, or given the state.
         self._is_changing = False
-        #: Whether somebody was told that there is no secret.
+        #: Whether the user was warned that there is no secret.
         self._warned = False
         if control:
             control.on_tick, control.on_host, control.on_roll = self._tick, self._server.open, self._here
@@ -87,7 +88,7 @@ class Changes:
             self._say("stuck", secs=round(overdue, 3))
 
     def _hangs(self, group: Group) -> bool:
-        """Whether it waits for a lost peer in what cannot be given up: gloo may do so until its time-out."""
+        """Whether it waits for a lost peer in an operation that cannot be given up, as gloo may until its time-out."""
         limit, since = max(HANGS_SECS, 3 * self.watch.usual_secs), group.aborted_at
         changes = self._is_changing and group.is_met
         if changes:
@@ -120,22 +121,23 @@ class Changes:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing has been aborted under the step that is under way."""
+        """Whether nothing has been aborted during the present step."""
         return self._group is None or self._group.aborted_at is None
 
     def may_be_a_loss(self, error: object) -> bool:
         """Whether a step may have failed with `error` because a member was lost."""
-        # An aborted group makes PyTorch say all sorts of things.
+        # An aborted group makes PyTorch raise all sorts of errors.
         return isinstance(error, RuntimeError) or isinstance(error, Exception) and not self.is_sound
 
     def join(self) -> None:
-        """Waits for a place and takes it. Raises RuntimeError if there is none to be had."""
+        """Waits for a place and takes it. Raises RuntimeError if there is none."""
         if self._control is None:
             place = _plan.plan()
             self._follow(Change(0, False, False, place.rank, place.world_size))
             return
         self._say("ready")
-        # What has been made until now stays: to look through it at each change would take longer than the change.
+        # Objects made so far are exempt from garbage collection: examining them at each change would take longer than
+        # the change.
         gc.collect()
         gc.freeze()
         change = self._control.wait_newer(0, None)
@@ -147,12 +149,12 @@ class Changes:
             self.recover(error)
 
     def committed(self) -> None:
-        """The optimizer has made its update."""
+        """Notes that the optimizer has made its update."""
         self._state.commit()
         self._failures = 0
 
     def boundary(self) -> None:
-        """The end of a step: all change together once all have heard of the same, newest membership.
+        """Ends a step: all ranks change together once all have heard of the same, newest membership.
 
         Raises RuntimeError if a rank is lost, SystemExit if this one leaves.
         """
@@ -171,20 +173,20 @@ class Changes:
             self._follow(change)
 
     def recover(self, error: Exception) -> None:
-        """After a failure: goes on in the newest membership, or raises `error` or what failed after it."""
+        """Continues after a failure in the newest membership, or raises `error` or a later error."""
         control = self._control
         if control is None or not self.may_be_a_loss(error):
             raise error
         end = time.monotonic() + LADDER_SECS
         self._failures += 1
-        # It hangs no more; what comes next may take longer than a collective to fail.
+        # It does not hang any more. The next operation may take longer than a collective to fail.
         self.watch.end(counts=False)
         while self._failures <= MAX_TRIES and not isinstance(error, Unsuited):
-            # Peers that wait for this rank must not wait for a time-out.
+            # Peers that wait for this rank must not have to wait for a time-out.
             if self._group:
                 self._group.abort()
             self._say("failed", epoch=self._tried, error=str(error)[:500])
-            # The failed step's tensors hold the group.
+            # The failed step's tensors keep the group alive.
             traceback.clear_frames(error.__traceback__)
             left = min(NEWER_SECS, end - time.monotonic())
             change = control.wait_newer(self._tried, left, until=lambda: RESCALE.asked or control.save_asked)
@@ -200,7 +202,7 @@ class Changes:
         self._hopeless(error)
 
     def save(self) -> bool:
-        """Writes the checkpoint, on the rank that shall; whether one with all updates of this process is there then.
+        """Writes the checkpoint on the responsible rank. Returns whether one with all own updates then exists.
 
         Raises OSError if that fails.
         """
@@ -211,7 +213,7 @@ class Changes:
         return True
 
     def close(self) -> None:
-        """All ranks have trained to the end."""
+        """Called when all ranks have trained to the end."""
         if self._group and self._group.agreement:
             with contextlib.suppress(RuntimeError):
                 self._group.agreement.wait()
@@ -247,7 +249,7 @@ class Changes:
         self._state.sampler.resize(change.rank, change.world)
         self._state.back_to_commit()
         self._state.optimizer.zero_grad(set_to_none=True)
-        # Without an agent, nobody ever gives up.
+        # Without an agent, no process ever gives up.
         self._model.wrap(group.exchange() if self._control and self._model.can_exchange else None)
         group.formed()
         clock.lap("wrap")
@@ -284,13 +286,13 @@ class Changes:
             self._group = None
 
     def _align(self, group: Group) -> None:
-        """Whoever has made most updates gives its state to all that have made fewer, or to newcomers."""
+        """The rank with the most updates gives its state to ranks with fewer updates and to newcomers."""
         state = self._state
         updates = group.gather(state.updates if state.worth == Worth.TRAINED else state.worth.value)
         most = max(updates)
         source = updates.index(most)
         if most == Worth.SPOILED.value:
-            raise RuntimeError("all that had the whole state are lost")
+            raise RuntimeError("all ranks that had the whole state are lost")
         if most == Worth.FRESH.value and group.rank == source:
             self._begin_training()
         need = [rank for rank in range(group.world) if rank != source and (most < 0 or updates[rank] != most)]
@@ -306,7 +308,7 @@ class Changes:
             among.end()
 
     def _state_secs(self) -> float:
-        """How long it may take at most to give the state to others."""
+        """The time limit for giving the state to others, seconds."""
         return STATE_SECS + self._state.bytes() / STATE_BYTES_PER_SEC
 
     def _begin_training(self) -> None:
@@ -337,13 +339,13 @@ class Changes:
             self.save()
         with contextlib.suppress(RuntimeError):
             RESCALE.leave()
-        # Somebody was lost while we waited for all to have saved.
+        # A rank was lost while this one waited for all to have saved.
         RESCALE.depart()
 
     def _hopeless(self, error: Exception) -> NoReturn:
-        """The way that restarts: if the agent says so, saves what this process has in its memory; it exits then.
+        """Takes the way of a restart: if the agent says so, saves the state in this process's memory and exits.
 
-        Raises `error` if nothing is heard for HOPELESS_SECS.
+        Raises `error` if the agent says nothing for HOPELESS_SECS.
         """
         control = self._control
         assert control
@@ -369,7 +371,7 @@ class Changes:
 
 
 class _Clock:
-    """Seconds of the parts of a change."""
+    """The durations of the parts of a change, seconds."""
 
     def __init__(self) -> None:
         self._at = time.monotonic()

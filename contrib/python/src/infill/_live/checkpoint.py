@@ -1,4 +1,4 @@
-"""The checkpoint for what cannot be done without a restart: written in the background, and when it is asked for."""
+"""The checkpoint for changes that need a restart. It is written in the background, and on request."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ import torch
 from .skeleton import Tree
 from .state import copy
 
-#: For how long another process may hold the lock, seconds: what is done meanwhile takes a moment, but whoever does it
-#: may have been stopped.
+#: How long another process may hold the lock, seconds. Work under the lock takes a moment, but its holder may have
+#: been stopped.
 LOCK_SECS, LOCK_PAUSE_SECS = 10.0, 0.05
 
-#: After so long, seconds, nobody writes a part any more that says not of which membership it is.
+#: After this time, seconds, no process still writes a part whose name lacks its membership.
 PART_SECS = 86400.0
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Stamp:
-    """How new a checkpoint is; a newer one is greater.
+    """How new a checkpoint is. A newer stamp is greater.
 
-    Each start from a checkpoint counts one more than what that was of, so that whoever goes on from it is newer than
-    all that were left behind. Numbers of memberships begin anew with each job.
+    Each start from a checkpoint counts one more than that checkpoint did. So a process that goes on from it is newer
+    than all processes that were left behind. Membership numbers start again with each job.
     """
 
     begun: int
@@ -40,12 +40,12 @@ class Stamp:
 
     @staticmethod
     def of(tree: Tree) -> Stamp:
-        """That of a state; of one that was written before there were stamps, all later ones are newer."""
+        """The stamp of a state. Every stamp is newer than a state from a version without stamps."""
         return Stamp(*(int(tree.get(field.name, 0)) for field in dataclasses.fields(Stamp)))
 
 
 class Checkpoint:
-    """One file, which is whole at all times, and which nothing older ever replaces."""
+    """One file that is complete at all times, and that an older checkpoint never replaces."""
 
     def __init__(self, path: str, every_secs: float) -> None:
         self._path, self._every_secs = path, every_secs
@@ -53,22 +53,22 @@ class Checkpoint:
         self._writer: Optional[threading.Thread] = None
 
     def load(self) -> Optional[Tree]:
-        """What was saved last; None if nothing was."""
+        """The last saved checkpoint; None if there is none."""
         if not os.path.exists(self._path):
             return None
         return torch.load(self._path, map_location="cpu", weights_only=True)
 
     def is_due(self) -> bool:
-        """Whether so much time has passed since the last one that it is time for another."""
+        """Whether enough time has passed since the last checkpoint for another one."""
         return time.monotonic() - self._saved_at >= self._every_secs
 
     def save_behind(self, tree: Tree) -> None:
-        """Copies now, and writes while the training goes on; nothing while the last one is being written."""
+        """Copies the state now and writes it while the training goes on; does nothing while another write runs."""
         if self._writer is None or not self._writer.is_alive():
             self._begin(tree, lambda: None)
 
     def save_for(self, tree: Tree, then: Callable[[], object]) -> None:
-        """The same for somebody who waits for it: once the last one is written. Calls `then` when it is on disk."""
+        """As `start`, but first waits until the last one is written. Calls `then` when the new one is on disk."""
         self._finish()
         self._begin(tree, then)
 
@@ -78,12 +78,12 @@ class Checkpoint:
 
     def _begin(self, tree: Tree, then: Callable[[], object]) -> None:
         self._saved_at = time.monotonic()
-        # It must not keep a process that leaves from its end.
+        # This thread must not delay the end of a process that leaves.
         self._writer = threading.Thread(target=self._write_behind, args=(copy(tree), then), daemon=True)
         self._writer.start()
 
     def save(self, tree: Tree) -> bool:
-        """Writes now. False if a newer one is there that lacks updates of this one. Raises OSError if that fails."""
+        """Writes now. False if a newer one exists that lacks updates of this one. Raises OSError if that fails."""
         self._finish()
         is_there = self._write(tree)
         self._saved_at = time.monotonic()
@@ -94,8 +94,8 @@ class Checkpoint:
             then()
 
     def _write(self, tree: Tree) -> bool:
-        """Whether a checkpoint with all updates of `tree` is there then."""
-        # Another process may be writing, too: one that was given up but lives.
+        """Writes `tree`. Returns whether a checkpoint with all its updates then exists."""
+        # Another process may be writing too: one that was given up but is alive.
         stamp = Stamp.of(tree)
         part = f"{self._path}.{stamp.begun}-{stamp.epoch}.{socket.gethostname()}.{os.getpid()}.part"
         try:
@@ -116,7 +116,7 @@ class Checkpoint:
                 if there is not None and there > stamp:
                     break
                 if time.monotonic() - looked > LOCK_SECS / 2:
-                    # This process was stopped, or the disk: nobody may have waited for the lock.
+                    # The process or the disk was stopped: maybe no one has waited for the lock.
                     continue
                 os.replace(part, self._path)
                 self._remove_older_parts(stamp)
@@ -130,18 +130,18 @@ class Checkpoint:
         return there.updates >= stamp.updates
 
     def _stamp_on_disk(self) -> Optional[Stamp]:
-        """That of the present checkpoint, of which only that much is read; None if there is none that can be read."""
+        """The stamp of the present checkpoint, which alone is read. None if there is no readable checkpoint."""
         if not os.path.exists(self._path):
             return None
         try:
             return Stamp.of(torch.load(self._path, map_location="cpu", weights_only=True, mmap=True))
-        except Exception as error:  # Whatever is wrong with it, what is written now is not.
+        except Exception as error:  # Whatever is wrong with the old one, the new one is valid.
             print(f"infill: replacing {self._path}, which cannot be read: {error!s:.300}", file=sys.stderr, flush=True)
             return None
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone with the file, as far as the file system has locks, and for LOCK_SECS at most."""
+        """Holds the file's lock, if the file system has locks. Waits for it at most LOCK_SECS."""
         with contextlib.ExitStack() as stack:
             end = time.monotonic() + LOCK_SECS
             with contextlib.suppress(OSError):
@@ -151,7 +151,7 @@ class Checkpoint:
             yield
 
     def _remove_older_parts(self, stamp: Stamp) -> None:
-        """What processes left behind that ended, or were given up, in the middle of writing."""
+        """Removes files of processes that ended, or were given up, in the middle of writing."""
         directory, name = os.path.split(self._path)
         stamped = re.compile(re.escape(name) + r"\.([0-9]+)-([0-9]+)\..*\.part")
         with contextlib.suppress(OSError), os.scandir(directory or ".") as entries:
@@ -166,7 +166,7 @@ class Checkpoint:
 
 
 def _lock(file: int) -> bool:
-    """Whether it is ours now; raises OSError where there are no locks."""
+    """Whether this process has the lock now. Raises OSError where there are no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

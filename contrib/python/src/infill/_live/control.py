@@ -1,4 +1,4 @@
-"""The thread that hears the agent, and keeps the time of what the training's thread waits for."""
+"""The thread that listens to the agent, and times what the training's thread waits for."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any, Callable, Dict, List, Optional
 
 from .messages import FIRST_VERSION, MAX_LINE_BYTES, VERSION, Change, Malformed, change, parse
 
-#: How long an agent may take to answer the first word, seconds: it is on this node, but may be starting a
-#: node's worth of processes.
+#: How long an agent may take to answer the first message, seconds. It is on this node, but may be starting all
+#: processes of the node.
 WELCOME_SECS = 10.0
 
-#: Distance of looks at what hangs, seconds.
+#: Time between two checks for hanging operations, seconds.
 TICK_SECS = 0.1
 
 
 class Control(threading.Thread):
-    """One conversation with the agent. Knows the newest membership; whoever is in an older one is told by `on_tick`."""
+    """One conversation with the agent. Knows the newest membership; `on_tick` notifies code that is in an older one."""
 
     def __init__(self, to: socket.socket) -> None:
         super().__init__(daemon=True, name="infill-control")
@@ -34,25 +34,25 @@ class Control(threading.Thread):
         self._heard, self._sending = threading.Condition(), threading.Lock()
         self._version: Optional[int] = None
         self._save_asked = False
-        #: The newest membership, and when it was heard; the newest one that was urgent.
+        #: The newest membership, and when it arrived; the newest urgent one.
         self.newest: Optional[Change] = None
         self.newest_at, self.urgent_epoch = 0.0, 0
         #: Opens a store for an epoch and returns its port; raises RuntimeError.
         self.on_host: Callable[[int], int] = lambda epoch: 0
         #: Called on this thread, about every TICK_SECS and after every change of membership.
         self.on_tick: Callable[[], object] = lambda: None
-        #: Where this process is, for the roll.
+        #: The phase of this process, for the roll.
         self.on_roll: Callable[[], Dict[str, Any]] = dict
-        # A forked child, as of a DataLoader, would keep the conversation open when this process is gone.
+        # A forked child, such as a DataLoader's, would keep the conversation open after this process ends.
         os.register_at_fork(after_in_child=self._forget)
 
     @property
     def alive(self) -> bool:
-        """Whether the agent is there."""
+        """Whether the agent is connected."""
         return self._socket is not None
 
     def greet(self) -> bool:
-        """Says hello and waits for a welcome; False if none comes, and then nothing more will."""
+        """Says hello and waits for a welcome. False if none comes; then no message will come later."""
         self.start()
         self.say("hello", version=VERSION, pid=os.getpid(), local_rank=int(os.environ.get("LOCAL_RANK") or 0))
         with self._heard:
@@ -62,7 +62,7 @@ class Control(threading.Thread):
         return self.alive
 
     def say(self, what: str, **fields: Any) -> None:
-        """Tells the agent. Never waits, never raises: an agent that reads nothing for long misses something."""
+        """Sends the agent a message. Never waits, never raises: an agent that is slow to read misses some messages."""
         line = json.dumps({"type": what, **fields}).encode() + b"\n"
         with self._sending:
             if self._socket is not None:
@@ -76,14 +76,14 @@ class Control(threading.Thread):
     ) -> Optional[Change]:
         """Waits for a membership newer than epoch `than`.
 
-        None after `secs` (None: any time), once `until` holds, or once the agent is gone and knows of none.
+        Returns None after `secs` (None: no limit), once `until` holds, or once the agent is gone and knows of none.
         """
         end = None if secs is None else time.monotonic() + secs
         with self._heard:
             while self.newest is None or self.newest.epoch <= than:
                 if not self.alive or until() or (end is not None and time.monotonic() >= end):
                     return None
-                # Signals are looked at between two waits.
+                # Signals are handled between two waits.
                 self._heard.wait(TICK_SECS)
             return self.newest
 
@@ -99,18 +99,18 @@ class Control(threading.Thread):
         return self._save_asked
 
     def run(self) -> None:
-        """Reads, and looks at the clock, also when the agent is gone: time-outs still count."""
+        """Reads messages and checks time-outs. These still count when the agent is gone."""
         while True:
             try:
                 for line in self._lines():
                     self._take(line)
                 self.on_tick()
-            except Exception:  # Nothing that goes wrong here ends the training.
+            except Exception:  # No error here ends the training.
                 traceback.print_exc()
                 time.sleep(TICK_SECS)
 
     def _lines(self) -> List[bytes]:
-        """What has come within TICK_SECS."""
+        """The bytes that have arrived within TICK_SECS."""
         to = self._socket
         if to is None:
             time.sleep(TICK_SECS)
@@ -151,7 +151,7 @@ class Control(threading.Thread):
             self._note(message)
 
     def _note(self, message: Dict[str, Any]) -> None:
-        """What the training's thread may be waiting for."""
+        """Stores a message that the training's thread may be waiting for."""
         with self._heard:
             if message["type"] == "welcome":
                 self._version = message["version"]
@@ -189,7 +189,7 @@ class Control(threading.Thread):
 
 
 def connect() -> Optional[Control]:
-    """The conversation with the agent; None where there is none, and the environment says all there is to know."""
+    """The conversation with the agent. None if there is no agent; then the environment holds all information."""
     path = os.environ.get("INFILL_CONTROL")
     # A launcher in between would end all its processes when one of them ends.
     if not path or "TORCHELASTIC_RUN_ID" in os.environ:

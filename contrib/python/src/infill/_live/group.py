@@ -1,4 +1,4 @@
-"""torch.distributed's process groups in one epoch, and how another thread ends what hangs in them."""
+"""torch.distributed's process groups in one epoch. Another thread can end operations that hang in them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .among import Among, synchronize
 from .keys import SECRET_BYTES, TAG_BYTES, Keys
 from .store import Client, Server, meet
 
-#: For NCCL: PyTorch's watchdog must not end the process over a peer that is lost. Nor must it sleep over that for a
-#: minute, so that others can write down what they did (four times what is said here): a group does not end meanwhile.
-#: Communicators with NVLink SHARP cannot be aborted.
+#: For NCCL. PyTorch's watchdog must not end the process over a lost peer. Nor may it sleep for a minute over that, so
+#: that others can write down what they did (four times this value): a group does not end meanwhile. Communicators
+#: with NVLink SHARP cannot be aborted.
 NCCL_ENVIRONMENT = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
@@ -33,13 +33,13 @@ NCCL_ENVIRONMENT = {
 }
 
 
-#: Nobody receives what is sent with it.
+#: No peer receives what is sent with this tag.
 WAKING_TAG = (1 << 30) + 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Transport:
-    """How ranks reach each other: torch.distributed's name for it, where the model is, and for how long it waits."""
+    """How ranks reach each other: torch.distributed's name of the backend, the model's device, and the time-out."""
 
     backend: str
     device: torch.device
@@ -47,34 +47,34 @@ class Transport:
 
     @property
     def is_nccl(self) -> bool:
-        """Whether NCCL has a part in it."""
+        """Whether the backend includes NCCL."""
         return "nccl" in self.backend
 
 
 class Group:
-    """The default process group of an epoch, with an agreement."""
+    """The default process group of an epoch, with an agreement over its ranks."""
 
     def __init__(self, epoch: int, rank: int, world: int, transport: Transport, keys: Keys) -> None:
         self.epoch, self.rank, self.world = epoch, rank, world
         self._transport, self.keys = transport, keys
-        #: Random bytes of all ranks, in their order: what is proved is proved to those who are there now.
+        #: Random bytes of all ranks, in their order. So each proof holds only for the present members.
         self._nonces = b""
         self.agreement: Optional[Agreement] = None
         self._lock = threading.Lock()
-        #: Still being made: connections may yet be added.
+        #: Whether it is still being made: connections may yet be added.
         self.forming = True
-        #: All members are there: from here on, what hangs may do so for good.
+        #: Whether all members are there. From then on, an operation that hangs may hang for good.
         self.is_met = False
-        #: When what hung in it was ended first, by the monotonic clock.
+        #: When hanging operations were first ended, by the monotonic clock.
         self.aborted_at: Optional[float] = None
         self._before: sockets.Open = {}
         self._sockets = sockets.Noted()
         self._works = works.Works()
         self._store_ports: Callable[[], List[int]] = list
         self._client: Optional[Client] = None
-        #: Ends what NCCL has on the device. PyTorch's default group must not be another one before it is through.
+        #: Ends NCCL's work on the device. PyTorch's default group must not change before this is done.
         self._aborting: Optional[threading.Thread] = None
-        #: Which groups those are: they end on the training's thread.
+        #: The groups concerned: they end on the training's thread.
         self._aborted: List[Any] = []
         self._ended = False
 
@@ -86,7 +86,7 @@ class Group:
         client.connect(is_outdated)
         with self._lock:
             self._before = sockets.opened()
-            # Others become clients of our own store whenever they like.
+            # Others become clients of our own store at any time.
             self._store_ports = lambda: [address[1], server.port]
         store = dist.PrefixStore(self.keys.prefix(), client.store)
         meet(store, self.keys, self.rank, self.world, is_outdated)
@@ -94,7 +94,7 @@ class Group:
         self._init(store=store)
 
     def form_from_environment(self) -> None:
-        """Meets the other ranks where the launcher says; alone if it says nothing."""
+        """Meets the other ranks where the launcher says. Without a launcher the process is alone."""
         if self.world == 1:
             self._init(store=dist.HashStore())
         else:
@@ -103,19 +103,19 @@ class Group:
             self._init()
 
     def _init(self, **how: Any) -> None:
-        # One that failed has left its number behind, and the others would look for this one under another name.
+        # A failed group has left its number behind, and the others would look for this one under another name.
         dist.distributed_c10d._world.group_count = 0
         with _own_excepthook(), self._making():
             ours = self._transport
             dist.init_process_group(ours.backend, rank=self.rank, world_size=self.world, timeout=ours.timeout, **how)
             self.agreement = Agreement(self._works.wait)
         self._nonces = b"".join(self._exchange(os.urandom(SECRET_BYTES))) if self.keys.is_secret else b""
-        # Who has no secret may have led some to ranks of its own.
+        # A process without the secret may have led some members to ranks of its own.
         self._exchange_proved("rank", b"")
         self._connect(dist.group.WORLD)
 
     def gather(self, number: int) -> List[int]:
-        """What each rank called it with. Raises RuntimeError if one is lost, or does not prove that it is a member."""
+        """The argument of each rank. Raises RuntimeError if a rank is lost, or does not prove that it is a member."""
         if not self.keys.is_secret:
             mine = torch.tensor([number])
             return [int(each) for each in self._gather(mine)]
@@ -123,7 +123,7 @@ class Group:
         return [int.from_bytes(each, "big", signed=True) for each in said]
 
     def _exchange_proved(self, purpose: str, said: bytes) -> List[bytes]:
-        """What each rank says, of one length. Raises RuntimeError if one does not prove that it is a member."""
+        """The bytes of each rank, all of one length. Raises RuntimeError if a rank cannot prove that it is a member."""
         keys = self.keys
         if not keys.is_secret:
             return []
@@ -149,9 +149,9 @@ class Group:
         return gathered
 
     def among(self, ranks: List[int], secs: float) -> Optional[Among]:
-        """Some of the ranks, and how long one may wait there; None for those that are not among them.
+        """A group of some of the ranks, with its time-out. None for ranks outside of it.
 
-        All ranks must call it. Raises RuntimeError if one is lost.
+        All ranks must call it. Raises RuntimeError if a rank is lost.
         """
         with self._making():
             device = host = dist.new_group(ranks, backend="gloo", timeout=datetime.timedelta(seconds=secs))
@@ -164,18 +164,18 @@ class Group:
         return Among(host, device, self._works)
 
     def exchange(self) -> Optional[Among]:
-        """All ranks, for what DistributedDataParallel exchanges on processors; None where its own way can be given up, too.
+        """A group of all ranks for DistributedDataParallel on processors; None if its own exchange can be given up.
 
-        All ranks must call it. Raises RuntimeError if one is lost.
+        All ranks must call it. Raises RuntimeError if a rank is lost.
         """
         if self._transport.backend != "gloo" or self.world == 1:
             return None
-        # Of its own: what else the training exchanges, it exchanges in an order of its own.
+        # A separate group, because the training's other exchanges have an order of their own.
         with self._making():
             return Among(dist.new_group(timeout=self._transport.timeout), dist.group.WORLD, self._works)
 
     def formed(self) -> None:
-        """All that belongs to it has been made."""
+        """Notes that all parts of the group have been made."""
         with self._lock:
             self._note()
             self.forming = False
@@ -184,7 +184,7 @@ class Group:
                 self._client = None
 
     def abort(self) -> None:
-        """From any thread, as often as one likes: collectives and the forming fail at once, here and at the peers."""
+        """Makes collectives and the forming fail at once, here and at the peers; from any thread, repeatedly."""
         with self._lock:
             first = self.aborted_at is None
             self.aborted_at = self.aborted_at or time.monotonic()
@@ -194,8 +194,8 @@ class Group:
                 self._client.shutdown()
             if self.forming:
                 self._note()
-            # Here first, then for the peers: what gloo sends on a connection that it does not know to be broken yet is
-            # waited for until its time-out.
+            # Here first, then for the peers: gloo waits until its time-out for data that it sends on a connection
+            # whose end it has not noticed.
             self._sockets.shutdown(socket.SHUT_RD if first else socket.SHUT_RDWR)
             _wake_senders()
             self._works.give_up()
@@ -205,7 +205,7 @@ class Group:
                 self._aborting.start()
 
     def end(self) -> None:
-        """Ends it on the training's thread."""
+        """Ends the group on the training's thread."""
         with self._lock:
             if self.forming:
                 self._note()
@@ -225,7 +225,7 @@ class Group:
                 self._client = None
 
     def _connect(self, group: Any) -> None:
-        """For NCCL: what ranks do when they first use a group cannot be aborted, but it can be given up."""
+        """For NCCL: the first use of a group by its ranks cannot be aborted, but it can be given up."""
         device = self._transport.device
         if self._transport.is_nccl and device.type == "cuda":
             self._works.elsewhere(functools.partial(_use, group, device, dist.group.WORLD))
@@ -234,19 +234,19 @@ class Group:
         return self._transport.is_nccl and dist.is_initialized()
 
     def _end_nccl(self) -> None:
-        """Has the abort done. While something that was given up goes on elsewhere, it would wait for that: without it then."""
+        """Runs the abort, except while a call that was given up still runs elsewhere: the abort would wait for it."""
         if self._aborting:
             self._aborting.join()
             self._aborted.clear()
         elif self._has_nccl() and self._works.are_elsewhere():
-            # PyTorch ends those whose names it knows, and forgets the others.
+            # PyTorch ends the groups whose names it knows, and forgets the others.
             dist.distributed_c10d._world.pg_names.clear()
         elif self._has_nccl() and self.aborted_at:
             _abort_nccl()
 
     @contextlib.contextmanager
     def _making(self) -> Iterator[None]:
-        """Inside, groups of gloo that PyTorch makes can be given up: a peer that is lost may have had to call first."""
+        """Inside this context, the making of gloo groups can be given up: the peer that must call first may be lost."""
         c10d = dist.distributed_c10d
         gloo = c10d.ProcessGroupGloo
 
@@ -268,7 +268,7 @@ class Group:
 
 
 class _StandIn(type):
-    """Of classes that make the objects of another one, and are taken for it."""
+    """The type of classes that make the objects of another class, and pass for it."""
 
     stands_for: type
 
@@ -280,10 +280,11 @@ class _StandIn(type):
 
 
 def _wake_senders() -> None:
-    """Fails whoever waits for a peer that is gone, in all groups of gloo that there are now.
+    """Makes all present groups of gloo fail operations that wait for a lost peer.
 
-    When a connection ends, gloo wakes those who wait to receive, and not those who wait until a peer is ready for what
-    they send: the peer may just have finished. It wakes them with the next operation on that connection, which fails.
+    When a connection ends, gloo wakes operations that wait to receive. It does not wake those that wait until a peer
+    is ready for their data, because the peer may just have finished. It wakes these with the next operation on the
+    connection, which fails.
     """
     for part, (backend, _) in list(dist.distributed_c10d._world.pg_map.items()):
         for peer in range(part.size() if "gloo" in backend else 0):
@@ -293,9 +294,9 @@ def _wake_senders() -> None:
 
 
 def _use(group: Any, device: torch.device, _default: Any) -> None:
-    """On a stream of its own: if it never ends, nothing else shall wait for it.
+    """Runs on a separate stream, so that nothing else waits for it if it never ends.
 
-    As long as it goes on, the default group cannot end either: that would wait for it.
+    While it runs, the default group cannot end either, because it would wait for it.
     """
     with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream()):
         dist.all_reduce(torch.zeros(1, device=device), group=group)
@@ -303,17 +304,17 @@ def _use(group: Any, device: torch.device, _default: Any) -> None:
 
 
 def _abort_nccl() -> None:
-    """Ends the kernels that wait for a peer: the communicators of all groups at once, for one by one may deadlock.
+    """Ends the kernels that wait for a peer. Aborts the communicators of all groups at once; one by one may deadlock.
 
     PyTorch has no default group after that.
     """
-    # Without its argument, the call ends the default group only.
+    # Without its argument, the call ends only the default group.
     dist.distributed_c10d._abort_process_group(dist.group.WORLD)
 
 
 @contextlib.contextmanager
 def _own_excepthook() -> Iterator[None]:
-    """Every new process group wraps the hook once more."""
+    """Restores the exception hook afterwards. Every new process group wraps it once more."""
     hook = sys.excepthook
     try:
         yield
@@ -322,7 +323,7 @@ def _own_excepthook() -> Iterator[None]:
 
 
 def warm_up(backend: str, use: Callable[[], object]) -> None:
-    """Calls `use` in a group of this process alone, so that what is loaded and made at the first time is there."""
+    """Calls `use` in a group of this process alone, so that the work of a first use is done."""
     with _own_excepthook():
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     try:

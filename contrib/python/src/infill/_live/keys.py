@@ -1,4 +1,4 @@
-"""What members of a job know each other by: a secret that only their agents hand out, and what follows from it."""
+"""The keys with which members of a job recognize each other. They derive from a secret that only agents hand out."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ SECRET_BYTES = TAG_BYTES = 32
 
 
 class Keys:
-    """Those of one epoch. Without a secret, tags tell what was damaged, and nothing of who made them."""
+    """The keys of one epoch. Without a secret, tags detect damage but do not prove who made them."""
 
     def __init__(self, secret: Optional[bytes], epoch: int) -> None:
         self.is_secret, self._epoch = secret is not None, epoch
         self._key = _tag(secret or b"", b"infill epoch", str(epoch).encode())
 
     def prefix(self) -> str:
-        """Of the epoch's keys in the store: nobody else can name them."""
+        """The prefix of the epoch's keys in the store. Processes without the secret cannot name them."""
         return f"epoch/{self.tag('store').hex()}" if self.is_secret else f"epoch/{self._epoch}"
 
     def tag(self, purpose: str, *parts: bytes) -> bytes:
-        """Proves that a member has said these `parts` in this epoch, for this purpose."""
+        """The tag that proves that a member sent these `parts` in this epoch, for this purpose."""
         return _tag(self._key, purpose.encode(), *parts)
 
     def proves(self, tag: bytes, purpose: str, *parts: bytes) -> bool:
-        """Whether it is theirs."""
+        """Whether the tag belongs to these parts."""
         return hmac.compare_digest(tag, self.tag(purpose, *parts))
 
 

@@ -1,4 +1,4 @@
-"""What the agent may say, and what of it makes no sense. contrib/CONTROL.md is the contract."""
+"""Reads the agent's messages and rejects invalid ones. contrib/CONTROL.md is the contract."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_LINE_BYTES = 1 << 20
 
 
 class Malformed(ValueError):
-    """A line that is no message; says what was expected."""
+    """A line that is not a valid message. Says what was expected."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Change:
     """A membership from the point of view of this process: `regroup`, or `leave`."""
 
     epoch: int
-    #: A member is lost: what hangs is ended now, and not at a step boundary.
+    #: Whether a member is lost: hanging operations are ended now, not at a step boundary.
     urgent: bool
     leaves: bool
     rank: int = 0
@@ -31,14 +31,14 @@ class Change:
     #: Host and port of the rendezvous store.
     store: Tuple[str, int] = ("", 0)
     nodes: Optional[Tuple[str, ...]] = None
-    #: By which members know each other there, if they are told one. Never printed.
+    #: The secret with which members recognize each other there, if they have one. Never printed.
     secret: Optional[bytes] = dataclasses.field(default=None, repr=False)
 
 
 def parse(line: bytes) -> Optional[Dict[str, Any]]:
-    """A message of the agent; None if it is of a type that we do not know.
+    """A message of the agent; None if its type is unknown.
 
-    Raises Malformed if it is no message, or lacks what belongs to its type.
+    Raises Malformed if it is not a message, or lacks a field of its type.
     """
     try:
         message = json.loads(line)
@@ -58,7 +58,7 @@ def parse(line: bytes) -> Optional[Dict[str, Any]]:
 
 
 def change(message: Dict[str, Any]) -> Change:
-    """The membership that a `regroup` or `leave` brings."""
+    """The membership in a `regroup` or `leave`."""
     epoch, urgent = message["epoch"], bool(message.get("urgent"))
     if message["type"] == "leave":
         return Change(epoch, urgent, leaves=True)
@@ -95,7 +95,7 @@ def _is_secret(value: Any) -> bool:
 _EPOCH = ("an integer from 1 on", _is_number(1))
 _URGENT = ("true or false", _is_flag)
 
-#: For each type that we know, what belongs to it.
+#: The fields of each known type.
 _FIELDS: Dict[str, Dict[str, Tuple[str, Callable[[Any], bool]]]] = {
     "welcome": {"version": _EPOCH},
     "host": {"epoch": _EPOCH},

@@ -1,4 +1,4 @@
-"""What the training calls: the user's network, in a DistributedDataParallel that changes with the group."""
+"""The model that the training calls: the user's network in a DistributedDataParallel that changes with the group."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch.nn.parallel import distributed as ddp_module
 
 from .among import Among
 
-#: Options with which DistributedDataParallel exchanges gradients in a way of its own.
+#: Options with which DistributedDataParallel exchanges gradients in its own way.
 OWN_WAYS = ("mixed_precision", "delay_all_reduce_named_params")
 
 
 class Model:
-    """Stays the same object over all changes. Parameters, `train` and `eval` are the network's own."""
+    """Stays the same object over all changes. Parameters, `train` and `eval` are those of the network."""
 
     def __init__(self, net: Any, ddp: Optional[Dict[str, Any]]) -> None:
         self._net, self._ddp, self._wrapped = net, ddp, net
@@ -28,21 +28,21 @@ class Model:
 
     @property
     def can_exchange(self) -> bool:
-        """Whether `wrap` can make use of an `exchange`: of gradients in the processors' memory."""
+        """Whether `wrap` can use an `exchange`, which averages gradients in the processors' memory."""
         has_own = self._ddp is None or any(self._ddp.get(option) is not None for option in OWN_WAYS)
         return not has_own and all(p.device.type == "cpu" for p in self._net.parameters())
 
     def no_sync(self) -> contextlib.AbstractContextManager[Any]:
-        """Where gradients are not exchanged yet."""
+        """A context in which gradients are not exchanged yet."""
         if isinstance(self._wrapped, DistributedDataParallel):
             return self._wrapped.no_sync()  # type: ignore[no-any-return]
         return contextlib.nullcontext()
 
     def wrap(self, exchange: Optional[Among] = None) -> None:
-        """Goes with the group that is up. What all ranks exchange for it goes by `exchange` instead, if that is given.
+        """Wraps the network for the present group. If `exchange` is given, it carries all exchanges between the ranks.
 
-        All ranks must have the same parameters already. To give the old wrapper the new group does not do: its buckets
-        follow from the order of its first gradients, and a newcomer's would be others.
+        All ranks must have the same parameters already. The old wrapper cannot take the new group: its buckets follow
+        from the order of its first gradients, and a newcomer's would differ.
         """
         if self._ddp is not None:
             self._wrapped = _wrap(self._net, self._ddp)
@@ -53,7 +53,7 @@ class Model:
         """Lets the group go."""
         # With `delay_all_reduce_named_params`, it may have no reducer.
         if isinstance(self._wrapped, DistributedDataParallel) and hasattr(self._wrapped, "reducer"):
-            # It may outlive this, and must not wait for the next one's gradients.
+            # The reducer may outlive this wrapper, and must not wait for the next one's gradients.
             self._wrapped.reducer._remove_autograd_hooks()
         self._wrapped = self._net
 
@@ -75,7 +75,7 @@ def _give_buffers(among: Among, buffers: Dict[str, Any]) -> None:
 
 
 class _Reducer:
-    """The wrapper's own; what the ranks tell each other of the order of the first gradients can be given up."""
+    """The wrapper's own hook. The exchange about the order of the first gradients can be given up."""
 
     def __init__(self, wrapped: DistributedDataParallel, among: Among) -> None:
         self._own, self._wrapped, self._among = wrapped.reducer, weakref.ref(wrapped), among
@@ -86,19 +86,19 @@ class _Reducer:
 
     def _rebuild_buckets(self) -> bool:
         if self._has_rebuilt:
-            # It exchanges nothing more, but still looks whether all gradients of the last pass were exchanged.
+            # It exchanges nothing more, but still checks whether all gradients of the last pass were exchanged.
             return bool(self._own._rebuild_buckets())
         self._has_rebuilt = self._among.elsewhere(functools.partial(_rebuild, self._own, self._wrapped()))
         return self._has_rebuilt
 
 
 def _rebuild(reducer: Any, _wrapped: Any) -> bool:
-    """As long as this goes on, the wrapper cannot end: its logger would wait for what the reducer holds meanwhile."""
+    """While this runs, the wrapper cannot end: its logger would wait for the reducer."""
     return bool(reducer._rebuild_buckets())
 
 
 def _wrap(net: Any, options: Dict[str, Any]) -> Any:
-    """Without the wrapper's own broadcast of all parameters, and without a look whether all ranks have the same."""
+    """Leaves out the wrapper's own broadcast of all parameters, and its check that all ranks have the same."""
     if "init_sync" in inspect.signature(DistributedDataParallel.__init__).parameters:
         return DistributedDataParallel(net, **{"init_sync": False, **options})
     names = ("_sync_module_states", "_verify_param_shape_across_processes")

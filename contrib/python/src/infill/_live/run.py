@@ -1,4 +1,4 @@
-"""What the training program holds of a live run."""
+"""The objects of a live run that the training program uses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Batch = TypeVar("_Batch")
 
 
 class Run:
-    """A training that changes its size while it lives. Made by `infill.live`, which says what the parameters are."""
+    """A training that changes its size while it lives. `infill.live` makes it and documents the parameters."""
 
     def __init__(
         self,
@@ -50,13 +50,14 @@ class Run:
         if transport.is_nccl:
             for name, value in group.NCCL_ENVIRONMENT.items():
                 os.environ.setdefault(name, value)
-        #: In place of the network where gradients are needed: forward passes go through it.
+        #: Use this instead of the network where gradients are needed: forward passes go through it.
         self.model = Model(net, ddp)
         self._state = State(net, optimizer, sampler, others)
         file = Checkpoint(checkpoint, checkpoint_secs) if checkpoint else None
         if _plan.active() and not file and not RESCALE.save:
-            print("infill: without a checkpoint, a restart begins the training anew", file=sys.stderr, flush=True)
-        # What nobody else could take over would make each change fail, and the first one is the beginning.
+            print("infill: without a checkpoint, a restart begins the training again", file=sys.stderr, flush=True)
+        # State that other processes could not take over would make each change fail, and the first change is the
+        # beginning.
         rest = self._state.inexpressible() if _plan.active() else ""
         if rest:
             print(f"infill: each change of size is a restart: {rest}", file=sys.stderr, flush=True)
@@ -81,27 +82,27 @@ class Run:
 
     @property
     def epoch(self) -> int:
-        """The number of the present membership; 0 is the one that the environment names. Not the sampler's epoch."""
+        """Number of the present membership; 0 is the one that the environment names. It is not the sampler's epoch."""
         return self._changes.epoch
 
     @property
     def updates(self) -> int:
-        """Updates of the optimizer so far, on all ranks the same, over all sizes and restarts."""
+        """Updates of the optimizer so far, over all sizes and restarts. All ranks have the same number."""
         return self._state.updates
 
     def parts(self, loader: Iterable[_Batch]) -> Iterator[Tuple[_Batch, Part]]:
-        """What is left of the sampler's epoch, as `ElasticSampler.parts` has it, also over changes of size."""
+        """The rest of the sampler's epoch, in the form of `ElasticSampler.parts`, also across changes of size."""
         epoch = self._sampler.epoch
         while self._sampler.epoch == epoch:
             formed = self._changes.formed
             for batch, part in self._sampler.parts(loader):
                 yield batch, part
                 if self._changes.formed != formed:
-                    # What follows in the loader was cut for another size, or the place is another one.
+                    # The loader's next batches were cut for another size, or the place is another one.
                     break
 
     def step(self, part: Part) -> Step:
-        """For `with`: forward, backward and, with the last part, the update."""
+        """The context of forward, backward and, with the last part, the update."""
         return Step(self, part)
 
     def save(self) -> None:
@@ -110,12 +111,12 @@ class Run:
             self._changes.save()
 
     def close(self) -> None:
-        """After the last step, for all ranks to call: waits for all, and ends what connects them."""
+        """Waits for all ranks and ends their connections. All ranks must call it after the last step."""
         self._changes.close()
 
     def _warm(self, net: Any, warm: Optional[Callable[[Any], Any]]) -> None:
-        """Has done what only the first step does, without a trace in what is trained."""
-        with contextlib.suppress(Exception):  # Not every optimizer can be made from its defaults; it is no loss.
+        """Does the work of a first step, without a trace in the trained state."""
+        with contextlib.suppress(Exception):  # Some optimizers cannot be made from their defaults; nothing is lost.
             one = torch.nn.Parameter(torch.zeros(1, device=self._device))
             one.grad = torch.zeros_like(one)
             type(self._optimizer)([one], **self._optimizer.defaults).step()
@@ -135,7 +136,7 @@ class Run:
         if self._step is None or not self._step.part.last:
             raise RuntimeError("optimizer.step() belongs into `with run.step(part)`, when part.last is true")
         if self._device.type == "cuda":
-            # Gradients of a group that was aborted are no error there, but nonsense.
+            # Gradients of an aborted group raise no error there, but are nonsense.
             synchronize(self._device)
             if not self._changes.is_sound:
                 raise RuntimeError("a member was lost in this step")
@@ -147,15 +148,16 @@ class Run:
 
 
 class Step:
-    """One part of a global batch; with its last part, the update and what follows from it."""
+    """One part of a global batch. The last part includes the update and its consequences."""
 
     def __init__(self, run: Run, part: Part) -> None:
         self._run, self.part = run, part
-        #: Whether the global batch has changed the model; never before its last part.
+        #: Whether the global batch has changed the model. It is never true before the last part.
         self.done = False
-        #: Whether a member was lost in it: the global batch is done again, or was done where this rank is now.
+        #: Whether a member was lost in it. Then the global batch is done again, or was already done where this rank
+        #: is now.
         self.failed = False
-        #: Shown as the job's present loss, if it is set inside the block.
+        #: The job's present loss, if it is set inside the block.
         self.loss: Optional[SupportsFloat] = None
 
     def __enter__(self) -> Step:
@@ -167,7 +169,7 @@ class Step:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
-        """Where the membership changes. A step that failed because a member was lost is done again by `parts`."""
+        """The end of a step, where the membership changes. `parts` repeats a step that failed for a lost member."""
         run = self._run
         self._sync.__exit__(kind, error, trace)
         try:
@@ -189,7 +191,7 @@ class Step:
             return
         run = self._run
         if not self.done:
-            # The update was left out on all ranks alike, as by a gradient scaler.
+            # The update was left out on all ranks, as by a gradient scaler.
             self.done = True
             run._changes.committed()
         report(self.part.share, run.updates, self.loss)

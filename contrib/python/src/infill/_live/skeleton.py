@@ -1,4 +1,4 @@
-"""What a state is but for its tensors, as data: reading it calls nothing, whoever has sent it."""
+"""A state without its tensors, as data. Reading it runs no code, even if a stranger has sent it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 
-#: A tree of containers, numbers, texts and slots.
+#: A tree of containers, numbers, strings and slots.
 Tree = Any
 
-#: Levels of containers, dimensions of a tensor, and bits of a number.
+#: Limits: levels of containers, dimensions of a tensor, and bits of a number.
 MOST_LEVELS, MOST_DIMENSIONS, MOST_BITS = 100, 64, 4096
 
-#: Where a tensor may be wanted.
+#: Devices on which a tensor may be wanted.
 DEVICES = ("cpu", "cuda", "xpu", "hpu", "npu", "mps")
 
-#: Types of NumPy without Python's objects in them.
+#: NumPy types that hold no Python objects.
 _NUMPY_TYPE = re.compile(r"[<>|=][biufc][0-9]{1,2}")
 
-#: JSON has them, and tells them apart.
+#: Types that JSON has and distinguishes.
 _PLAIN = (type(None), bool, int, float, str)
 
 
 class Inexpressible(TypeError):
-    """A value that cannot be handed over; says which, and its type."""
+    """A value that cannot be handed over. Names the value and its type."""
 
 
 class Malformed(ValueError):
-    """Bytes that are no skeleton; says what was expected."""
+    """Bytes that are not a skeleton. Says what was expected."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Slot:
     device: str
 
     def bytes(self) -> int:
-        """What its tensor takes."""
+        """The bytes of its tensor."""
         count = int(torch.empty(0, dtype=self.dtype).element_size())
         for size in self.shape:
             count *= size
@@ -58,7 +58,7 @@ def dump(tree: Tree) -> bytes:
 
 
 def load(data: bytes) -> Tree:
-    """The tree that `dump` made bytes of. Raises Malformed."""
+    """The tree of bytes that `dump` made. Raises Malformed."""
     try:
         return _decode(json.loads(data), MOST_LEVELS)
     except Malformed:
@@ -104,7 +104,7 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-#: By tag, the type and what follows of a value.
+#: By tag: the type, and how the content of a value is read.
 _WRITERS: Dict[str, Tuple[type, Callable[[Any, str, int], Any]]] = {
     "dict": (dict, _encode_items),
     "tuple": (tuple, _encode_all),
@@ -133,13 +133,13 @@ def _decode(value: Any, levels: int) -> Any:
     ((tag, content),) = value.items()
     read = _READERS.get(tag)
     if read is None:
-        raise Malformed(f"expected no tag {tag!r:.50}")
+        raise Malformed(f"unknown tag {tag!r:.50}")
     return read(content, levels - 1)
 
 
 def _list(content: Any, length: int = -1) -> List[Any]:
     if not isinstance(content, list) or length not in (-1, len(content)):
-        raise Malformed("expected a list" if length < 0 else f"expected a list of {length}")
+        raise Malformed("expected a list" if length < 0 else f"expected a list of {length} elements")
     return content
 
 
@@ -156,7 +156,7 @@ def _hashable(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        raise Malformed("expected a key that can be one") from None
+        raise Malformed("expected a valid key") from None
     return value
 
 

@@ -1,8 +1,8 @@
-"""The TCP sockets of a group, to end what hangs in it from another thread.
+"""The TCP sockets of a group. Another thread shuts them down to end operations that hang.
 
-gloo's own abort does nothing: a collective whose peer is silent ends at its time-out. But when its sockets are shut
-down, here and so at the peers, it fails within milliseconds. To shut down is not to close: it also works while forked
-children hold copies, and leaves the descriptors to their owner.
+gloo's own abort does nothing: a collective whose peer is silent ends only at its time-out. But when its sockets are
+shut down, here and so at the peers, it fails within milliseconds. Shutting down is not closing. It also works while
+forked children hold copies, and leaves the descriptors to their owner.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import socket
 from typing import Dict, Iterable, List
 
-#: By descriptor, the kernel's name of the socket: a number may be used again for another one.
+#: The kernel's name of each socket, by descriptor: a number may be used again for another socket.
 Open = Dict[int, str]
 
 
@@ -33,13 +33,13 @@ def _name(fd: int) -> str:
 
 
 class Noted:
-    """Connections that were made since a moment, but for those of a store's server."""
+    """The connections that were made since a given moment, except for those of a store's server."""
 
     def __init__(self) -> None:
         self._names: Dict[str, socket.socket] = {}
 
     def note(self, before: Open, *, not_ports: Iterable[int] = (), only_peer_port: int = 0) -> None:
-        """Adds what was not there `before`: no listener, nothing to or from `not_ports`; if given, only to one port."""
+        """Adds new sockets, not in `before`: no listeners, none to or from `not_ports`; if given, only to one port."""
         for fd, name in opened().items():
             if before.get(fd) == name or name in self._names:
                 continue
@@ -55,7 +55,7 @@ class Noted:
                 copy.close()
 
     def shutdown(self, how: int = socket.SHUT_RDWR) -> None:
-        """Whoever waits for one of them fails at once. May be called again."""
+        """Makes operations that wait for one of them fail at once. May be called again."""
         for copy in list(self._names.values()):
             try:
                 copy.shutdown(how)
@@ -63,7 +63,7 @@ class Noted:
                 pass
 
     def close(self) -> None:
-        """Forgets them."""
+        """Forgets all sockets."""
         copies: List[socket.socket] = list(self._names.values())
         self._names = {}
         for copy in copies:

@@ -1,4 +1,4 @@
-"""All that a newcomer needs to train on where the others are: kept, copied, and handed over without a disk."""
+"""The state that a newcomer needs to continue where the others are. Kept, copied, and handed over without a disk."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from .among import Among
 from .keys import TAG_BYTES, Keys
 from .skeleton import Slot, Tree
 
-#: With it begins what a process says of its state. It changes with what follows.
+#: The header of a process's state. It changes with the format.
 MAGIC = b"infill state 1\n"
 
-#: Longest text about a state that is read, bytes: a million tensors fit.
+#: Longest description of a state that is read, bytes: a million tensors fit.
 MOST_BYTES = 256 << 20
 
-#: Tensors that a newcomer makes room for: so many times what the model and its optimizer take, and so many bytes.
+#: Limits on the tensors that a newcomer makes room for: a multiple of the size of the model and its optimizer, plus a
+#: number of bytes.
 MOST_TIMES, MOST_MORE_BYTES = 8, 16 << 30
 
 
 class Unsuited(RuntimeError):
-    """A state cannot be handed over, and no further try helps."""
+    """A state that cannot be handed over. Further tries do not help."""
 
 
 class Worth(enum.Enum):
-    """What a process's state is good for, as the ranks tell each other; of trained ones they tell the updates."""
+    """What a process's state can be used for, as the ranks exchange it. For trained states that is their updates."""
 
     #: For training on, and for newcomers.
     TRAINED = 0
     #: For beginning a training.
     FRESH = -1
-    #: For nothing: whoever gave it was lost on the way.
+    #: Not usable: the rank that gave it was lost on the way.
     SPOILED = -2
 
 
 class State:
-    """Model, optimizer, sampler and whatever else has `state_dict` and `load_state_dict`."""
+    """Model, optimizer, sampler and other objects with `state_dict` and `load_state_dict`."""
 
     def __init__(self, net: Any, optimizer: Any, sampler: ElasticSampler, others: Dict[str, Any]) -> None:
         self.net, self.optimizer, self.sampler, self.others = net, optimizer, sampler, others
@@ -50,7 +51,7 @@ class State:
         self.begun, self.epoch = 0, 0
 
     def commit(self) -> None:
-        """Notes that the global batch that is being trained has changed the model."""
+        """Notes that the present global batch has changed the model."""
         self.updates += 1
         self._place = self.sampler.state_dict()
 
@@ -59,7 +60,7 @@ class State:
         self.sampler.load_state_dict(self._place)
 
     def tree(self) -> Tree:
-        """Everything; tensors are those that are trained, not copies."""
+        """The whole state. Its tensors are those in training, not copies."""
         return {
             "net": self.net.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -75,7 +76,7 @@ class State:
         return {**stamp, "sampler": self._place, "random": random}
 
     def inexpressible(self) -> str:
-        """What of the state cannot be handed over, and why; empty if all can."""
+        """The parts of the state that cannot be handed over, and why. Empty if all can."""
         try:
             skeleton.dump(_take_apart(self.tree())[0])
         except skeleton.Inexpressible as error:
@@ -83,7 +84,7 @@ class State:
         return ""
 
     def load(self, tree: Tree) -> None:
-        """Goes on from what `tree` returned in another process."""
+        """Continues from the result of `tree` in another process."""
         self.net.load_state_dict(tree["net"])
         self.optimizer.load_state_dict(tree["optimizer"])
         self._load_rest(tree, self.others)
@@ -98,7 +99,7 @@ class State:
             torch.cuda.set_rng_state(tree["random"]["cuda"].cpu())
 
     def _load_received(self, tree: Tree) -> None:
-        """The same for tensors that are nobody else's: `load_state_dict` would copy each once more."""
+        """As `load`, for tensors that nothing else uses: `load_state_dict` would copy each once more."""
         if not all(torch.is_tensor(value) and value.data_ptr() in self._own() for value in tree["net"].values()):
             self.net.load_state_dict(tree["net"])
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -110,17 +111,18 @@ class State:
         self._load_rest(tree, [name for name in self.others if name in tree["others"]])
 
     def _own(self) -> "set[int]":
-        """Where parameters and buffers lie."""
+        """The devices of parameters and buffers."""
         return {tensor.data_ptr() for tensor in (*self.net.parameters(), *self.net.buffers())}
 
     def bytes(self) -> int:
-        """About how much there is to hand over, with an optimizer that keeps two numbers a parameter, as most do."""
+        """The approximate bytes to hand over, with an optimizer that keeps two numbers per parameter, as most do."""
         return 3 * int(sum(p.numel() * p.element_size() for p in self.net.parameters()))
 
     def send(self, source: int, among: Among, keys: Keys, leave_out: bool = False) -> None:
-        """Gives all that it is, as rank `source`, to the others. Raises RuntimeError if one of them is lost.
+        """Gives the whole state, as rank `source`, to the others. Raises RuntimeError if one of them is lost.
 
-        Of what cannot be handed over, `leave_out` leaves to the others what they have of it. Raises Unsuited without.
+        With `leave_out`, the others keep their own values of parts that cannot be handed over. Without it, such parts
+        raise Unsuited.
         """
         tree = self.tree()
         if leave_out:
@@ -134,9 +136,9 @@ class State:
         among.broadcast_all(tensors, source)
 
     def receive(self, source: int, among: Among, keys: Keys) -> None:
-        """Takes what rank `source` gives.
+        """Takes the state that rank `source` gives.
 
-        Raises RuntimeError if it is lost, or gives what no member gives; all is to be received again then.
+        Raises RuntimeError if that rank is lost or gives invalid data. Then all must be received again.
         """
         cut, most = _read(_receive_bytes(source, among), keys), MOST_TIMES * self.bytes() + MOST_MORE_BYTES
         if _slot_bytes(cut) > most:
@@ -164,7 +166,7 @@ def _fits(tensor: torch.Tensor, slot: Slot) -> bool:
 
 
 def copy(tree: Tree) -> Tree:
-    """The same in the processor's memory, so that training may go on."""
+    """A copy of the tree in the processor's memory, so that training may go on."""
     cut, tensors = _take_apart(tree)
     copies = iter([tensor.detach().to("cpu", copy=True) for tensor in tensors])
     return _put_together(cut, lambda slot, name: next(copies))
@@ -208,22 +210,25 @@ def _slot_bytes(cut: Tree) -> int:
 
 
 def _read(data: bytes, keys: Keys) -> Tree:
-    """What `send` has said. Raises RuntimeError if no member of this epoch has; Unsuited if it is of another version."""
+    """The content of data from `send`. Raises RuntimeError if no member of this epoch sent it; Unsuited for another
+    version.
+    """
     if not data.startswith(MAGIC):
         raise Unsuited("another process of the job uses another version of infill's Python package")
     tag, text = data[len(MAGIC) :][:TAG_BYTES], data[len(MAGIC) + TAG_BYTES :]
     if not keys.proves(tag, "state", text):
-        raise RuntimeError("what was handed over is no member's")
+        raise RuntimeError("the state was not sent by a member")
     try:
         return skeleton.load(text)
     except skeleton.Malformed as error:
-        raise RuntimeError(f"what was handed over makes no sense: {error}") from None
+        raise RuntimeError(f"the state cannot be read: {error}") from None
 
 
 def _map(tree: Tree, leaf: Callable[[Any, str], Any], name: str = "") -> Tree:
-    """The tree with other leaves. Each is called by its way from the root: keys with slashes between."""
+    """The tree with other leaves. The name of a leaf is its path from the root: keys separated by slashes."""
     if isinstance(tree, dict):
-        # An ordinary dict also where it was a state_dict's own kind: what that adds is no state.
+        # The result is an ordinary dict, also for a special kind of state_dict: the additions of that kind are not
+        # state.
         return {key: _map(value, leaf, f"{name}/{key}" if name else str(key)) for key, value in tree.items()}
     if type(tree) in (list, tuple):
         return type(tree)(_map(value, leaf, f"{name}/{i}") for i, value in enumerate(tree))

@@ -1,4 +1,4 @@
-"""The store through which ranks find each other: any process can host one, and each epoch is a client anew."""
+"""The store through which ranks find each other. Any process can host one; each epoch connects again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch.distributed as dist
 from . import sockets
 from .keys import Keys
 
-#: How long one may take to answer that runs, seconds.
+#: How long a running store may take to answer, seconds.
 CLIENT_SECS = 20.0
 
-#: Time between two tries to reach one that is not there yet, seconds; and for one of them.
+#: Time between two tries to reach a store that is not up yet, seconds, and the time limit of one try.
 RETRY_SECS, CONNECT_SECS = 0.1, 2.0
 
-#: Between two looks whether the others are there, seconds.
+#: Time between two checks whether the others are there, seconds.
 LEAST_PAUSE_SECS, MOST_PAUSE_SECS = 0.002, 0.05
 
 
@@ -32,12 +32,12 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Its port; 0 if there is none."""
+        """The store's port; 0 if there is none."""
         store = self._store
         return int(store.port) if store else 0
 
     def open(self, epoch: int) -> int:
-        """Makes one unless there is one; its port, which the system has chosen. Raises RuntimeError if that fails."""
+        """Makes a store unless there is one. Returns its port, chosen by the system. Raises RuntimeError on failure."""
         with self._lock:
             self._epoch = max(epoch, self._epoch)
             if self._store is None:
@@ -45,13 +45,13 @@ class Server:
             return self.port
 
     def close_unless(self, epoch: int, port: int) -> None:
-        """Ends it, once `epoch` has met at `port`, unless that is here or it waits for a later one."""
+        """Ends this store once `epoch` has met at `port`, unless `port` is its own or it waits for a later epoch."""
         with self._lock:
             if self._epoch <= epoch and self.port != port:
                 self._store = None
 
     def close(self) -> None:
-        """Ends it; who still needs it fails."""
+        """Ends the store. Clients that still need it fail."""
         with self._lock:
             self._store = None
 
@@ -71,7 +71,7 @@ class Client:
         self._socket.note(self._before, only_peer_port=self._address[1])
 
     def shutdown(self) -> None:
-        """From any thread: whoever waits for an answer fails at once."""
+        """Makes calls that wait for an answer fail at once. May be called from any thread."""
         if self.store is None:
             self._socket.note(self._before, only_peer_port=self._address[1])
         self._socket.shutdown()
@@ -83,12 +83,12 @@ class Client:
 
 
 def meet(store: Any, keys: Keys, rank: int, world: int, is_outdated: Callable[[], bool]) -> None:
-    """Waits at the epoch's store until all are there, each of whom calls this once.
+    """Waits at the epoch's store until all ranks are there. Each rank calls this once.
 
     Raises RuntimeError if `is_outdated` or the connection is shut down.
 
-    gloo's own meeting cannot be ended: who waits to be called by another one has no connection yet, and the other one
-    may be waiting for a third.
+    gloo's own meeting cannot be ended: a rank that waits for another one's call has no connection yet, and the other
+    one may be waiting for a third.
     """
     if keys.is_secret:
         _meet_by_name(store, keys, rank, world, is_outdated)
@@ -98,7 +98,7 @@ def meet(store: Any, keys: Keys, rank: int, world: int, is_outdated: Callable[[]
 
 
 def _meet_by_name(store: Any, keys: Keys, rank: int, world: int, is_outdated: Callable[[], bool]) -> None:
-    """Each proves that it is there; the first rank looks for all of them, and says so. What nobody proves is nothing."""
+    """Each rank proves that it is there. The first rank checks all proofs and says so. Other entries are ignored."""
 
     def proves(key: str, *words: object) -> bool:
         return store.check([key]) and keys.proves(store.get(key), *_said(key, *words))
@@ -126,7 +126,7 @@ def _poll(is_so: Callable[[], bool], is_outdated: Callable[[], bool]) -> None:
 
 
 def _wait_for(address: Tuple[str, int], is_outdated: Callable[[], bool]) -> None:
-    """Waits until somebody listens there: PyTorch's own waiting for it cannot be ended."""
+    """Waits until a server listens there. PyTorch's own waiting for it cannot be ended."""
     end, error = time.monotonic() + CLIENT_SECS, None
     while time.monotonic() < end and not is_outdated():
         try:

@@ -1,4 +1,4 @@
-"""Whether a step lasts suspiciously long: a peer on a node that has fallen silent sends no error."""
+"""Detects steps that last suspiciously long. A peer on a node that has fallen silent sends no error."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import statistics
 import time
 from typing import Deque, Optional
 
-#: A step is suspicious when it lasts this much longer than usual, and no sooner than after so many seconds.
+#: A step is suspicious when it lasts this many times longer than usual, but only after this many seconds.
 TIMES, LEAST_SECS = 10, 5.0
 
-#: The first steps load and tune: no suspicion in them before so many seconds.
+#: The first steps load and tune. They are suspicious only after this many seconds.
 FIRST_SECS = 120.0
 
-#: Steps from which the usual time follows, and how many must be known.
+#: The number of latest steps that give the usual time, and the fewest that must be known.
 KNOWN, ENOUGH = 32, 4
 
 
@@ -26,12 +26,12 @@ class Watch:
         self._told = False
 
     def begin(self) -> None:
-        """A global batch begins, or goes on."""
+        """Notes that a global batch begins, or goes on."""
         if self._since is None:
             self._since, self._told = time.monotonic(), False
 
     def end(self, counts: bool = True) -> None:
-        """It is over. Without `counts`, it was no ordinary one."""
+        """Notes that the batch is over. Without `counts`, its time is ignored."""
         if self._since is not None and counts:
             self._secs.append(time.monotonic() - self._since)
         self._since = None
@@ -43,12 +43,12 @@ class Watch:
 
     @property
     def usual_secs(self) -> float:
-        """What a step takes; 0 as long as it is not known."""
+        """The usual time of a step, seconds; 0 while it is not known."""
         known = list(self._secs)
         return statistics.median(known) if known else 0.0
 
     def overdue(self) -> Optional[float]:
-        """Seconds that the present step has lasted, once for each step that lasts too long."""
+        """The duration of the present step, seconds, if it lasts too long. Returned once for each such step."""
         since, known = self._since, list(self._secs)
         if since is None or self._told:
             return None

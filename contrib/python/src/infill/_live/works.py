@@ -1,17 +1,18 @@
-"""Collectives that another thread can give up, also where gloo itself waits on.
+"""Collectives that another thread can give up, even while gloo itself waits on.
 
-gloo fails who waits for a peer that is gone, but for one: who is in the middle of a message waits for the rest of it
-until its time-out. So does who sends just when a peer is lost: what gloo could not write at once is forgotten then. So what
-is exchanged on processors is waited for by futures of our own, which fail as soon as their works are given up. Groups with
-such works are kept until gloo has done with these, for to end a group is to wait for them.
+When a peer is gone, gloo fails most operations that wait for it. But an operation in the middle of a message waits
+for the rest until its time-out. So does one that sends just when the peer is lost: gloo forgets data that it could
+not write at once. So exchanges on processors are awaited by our own futures, which fail as soon as their works are
+given up. Ending a group means waiting for its works, so groups with such works are kept until gloo has finished them.
 
-To make a group is no work, and waits for peers as well; nor is what DistributedDataParallel tells its peers once of its
-gradients. That is done on another thread, which is left alone if it is given up. (With `find_unused_parameters`, it tells
-them something in each pass, with `static_graph` in the first one, and waits for that itself.) The first use of a group of
-NCCL, where its ranks connect, is done there, too: it cannot be aborted, and to abort anything else may wait for it.
+Making a group is not a work, but also waits for peers. So does DistributedDataParallel's single exchange about its
+gradients. Both run on another thread, which is abandoned if they are given up. (With `find_unused_parameters`
+DistributedDataParallel exchanges something in each pass, with `static_graph` in the first one, and waits for that
+itself.) The first use of a group of NCCL, where its ranks connect, also runs there: it cannot be aborted, and
+aborting anything else may wait for it.
 
-In each group there is one at a time. Of two, one may fail while the other one hangs: as long as the group is kept then,
-gloo would look without a pause for what belongs to the one that failed.
+Each group has one work at a time. Of two works, one may fail while the other one hangs. While the group is kept then,
+gloo would poll without a pause for data of the failed one.
 """
 
 from __future__ import annotations
@@ -24,43 +25,43 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import torch
 
-#: Most epochs of which groups are kept at a time, and most threads that were given up and go on.
+#: Most epochs whose groups are kept at a time, and most threads that were given up and still run.
 MOST_KEPT = 16
 
 #: The name of such a thread.
 THREAD = "infill-waits"
 
-#: Begins a work of torch.distributed, or does what there is none for.
+#: Begins a work of torch.distributed, or runs a call that has no work.
 Begin = Callable[[], Any]
 
 
 class Works:
-    """What is under way in the groups of an epoch, and waits for its turn. Its methods may be called on any thread."""
+    """The running and the waiting works in the groups of an epoch. Its methods may be called on any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._given_up = False
-        #: By group, how each work is begun, and its future; gloo has begun the first one.
+        #: For each group, how each work is begun, and its future. gloo has begun the first one.
         self._queues: Dict[Any, Deque[Tuple[Begin, Any]]] = {}
-        #: What gloo has not done with when somebody looked last. Its group must not end on a thread of its own.
+        #: Works that gloo had not finished at the last check. Their group must not end on a thread of its own.
         self._begun: List[Tuple[Any, Any]] = []
         self._elsewhere: List[_Elsewhere] = []
 
     def follow(self, group: Any, begin: Begin) -> Any:
         """A future of the first tensor of the work that `begin` begins, once those before it in `group` have ended.
 
-        It fails with RuntimeError if the work does, or is given up.
+        The future fails with RuntimeError if the work fails or is given up.
         """
         return self._follow(group, begin).then(_unpack)
 
     def wait(self, group: Any, begin: Begin) -> None:
-        """Does it, and waits for it. Raises RuntimeError if it fails, or is given up."""
+        """Begins a work and waits for it. Raises RuntimeError if it fails or is given up."""
         _unpack(self._follow(group, begin))
 
     def elsewhere(self, call: Begin) -> Any:
-        """What `call` returns on another thread.
+        """Runs `call` on another thread and returns its result.
 
-        Raises RuntimeError if it fails or is given up, or if too many are that go on.
+        Raises RuntimeError if it fails or is given up, or if too many given-up calls still run.
         """
         busy = sum(thread.name == THREAD for thread in threading.enumerate()) - len(_idle)
         if busy >= MOST_KEPT:
@@ -77,7 +78,7 @@ class Works:
         return _unpack(one.ours)
 
     def give_up(self) -> None:
-        """Whoever waits for one of them, or will, fails at once."""
+        """Makes present and later waits for one of them fail at once."""
         with self._lock:
             self._given_up = True
             waiting = [ours for queue in self._queues.values() for _, ours in queue]
@@ -89,26 +90,26 @@ class Works:
             self._settle(ours, _GIVEN_UP)
 
     def check(self) -> None:
-        """Raises RuntimeError if they were given up."""
+        """Raises RuntimeError if the works were given up."""
         if self._given_up:
             raise RuntimeError(_GIVEN_UP)
 
     def are_elsewhere(self) -> bool:
-        """Whether a call of `elsewhere` has not ended."""
+        """Whether a call of `elsewhere` is still running."""
         with self._lock:
             return bool(self._still_elsewhere())
 
     def are_under_way(self) -> bool:
-        """Whether gloo or NCCL has not done with some."""
+        """Whether gloo or NCCL has not finished some works."""
         with self._lock:
             return bool(self._queues or self._under_way() or self._still_elsewhere())
 
     def let_go(self) -> None:
-        """Lets go of groups that nothing is under way in, for the training's thread."""
+        """Releases groups without running works. Call it on the training's thread."""
         with self._lock:
             elsewhere, self._elsewhere = self._elsewhere, self._still_elsewhere()
             before, self._begun = self._begun, self._under_way()
-        # Outside the lock: they end here.
+        # Outside of the lock: the groups end here.
         del elsewhere, before
 
     def _under_way(self) -> List[Tuple[Any, Any]]:
@@ -149,7 +150,7 @@ class Works:
         self._begin(group, self._end(group, _outcome(lambda: done.value()[0])))
 
     def _end(self, group: Any, value: Any) -> Optional[Begin]:
-        """The first one has ended; how the next one is begun."""
+        """Removes the first work, which has ended. Returns how the next one is begun."""
         with self._lock:
             queue = self._queues[group]
             _, ours = queue.popleft()
@@ -167,9 +168,9 @@ class Works:
 
 @dataclasses.dataclass
 class _Elsewhere:
-    """What is done on another thread, its future, and whether that thread holds nothing of it any more.
+    """A call on another thread, its future, and whether that thread has released the call.
 
-    What the call holds must not end there.
+    Objects of the call must not end on that thread.
     """
 
     call: Optional[Begin]
@@ -178,7 +179,7 @@ class _Elsewhere:
 
 
 class _Helper:
-    """A thread that does one call after the other: each new one would take memory of its own for what NCCL allocates."""
+    """A thread that runs one call after the other. Each new thread would take further memory for NCCL."""
 
     def __init__(self) -> None:
         self._calls: "queue.SimpleQueue[Tuple[_Elsewhere, Callable[[Any, Any], None]]]" = queue.SimpleQueue()
@@ -186,11 +187,11 @@ class _Helper:
 
     @classmethod
     def idle(cls) -> _Helper:
-        """One that has nothing to do."""
+        """A helper without a call, new if there is none."""
         return _idle.pop() if _idle else cls()
 
     def do(self, one: _Elsewhere, settle: Callable[[Any, Any], None]) -> None:
-        """Does it, and settles its future."""
+        """Runs the call and settles its future."""
         self._calls.put((one, settle))
 
     def _run(self) -> None:
@@ -199,14 +200,14 @@ class _Helper:
             is_needed = self._do_next()
 
     def _do_next(self) -> bool:
-        """Whether there may be one more to do."""
+        """Waits for a call and runs it. False if another helper is idle already: then this thread ends."""
         one, settle = self._calls.get()
         assert one.call
         value, ours, ended = _outcome(one.call), one.ours, one.ended
         del one
         settle(ours, value)
         del settle, value, ours
-        # Who was given up comes back when there is another one.
+        # A helper whose call was given up may come back when another one is idle already.
         is_needed = not _idle
         if is_needed:
             _idle.append(self)
@@ -215,7 +216,7 @@ class _Helper:
 
 
 class _Failure(str):
-    """What a work failed of. Not the exception: with what that holds, it would be held for good."""
+    """Why a work failed, as text. Keeping the exception would keep all objects that it refers to for good."""
 
 
 _GIVEN_UP = _Failure("given up: the membership changes")
@@ -235,15 +236,15 @@ def _unpack(ours: Any) -> Any:
     return value
 
 
-#: The helpers that wait for a call: mostly one.
+#: The helpers that wait for a call, usually one.
 _idle: List[_Helper] = []
 
-#: Those that gloo or NCCL has not done with, of epochs that have ended.
+#: Works that gloo or NCCL has not finished, of epochs that have ended.
 _kept: List[Works] = []
 
 
 def keep(works: Works) -> None:
-    """Keeps the groups in which some of `works` are under way from their end, and ends those that were kept so long."""
+    """Keeps groups with running `works` from ending, and ends earlier kept groups without any."""
     for each in [each for each in _kept if not each.are_under_way()]:
         _kept.remove(each)
         each.let_go()
@@ -253,6 +254,6 @@ def keep(works: Works) -> None:
 
 
 def check() -> None:
-    """Raises RuntimeError if too many are kept for one more epoch."""
+    """Raises RuntimeError if too many epochs are kept for one more."""
     if len(_kept) >= MOST_KEPT:
         raise RuntimeError(f"gloo or NCCL still waits in groups of {len(_kept)} memberships that have ended")
