@@ -1,23 +1,23 @@
 # shellcheck shell=bash
-# One compilation of other people's packages for all clones on a machine: what cargo made of them is kept as hard links below
-# the cache, and a clone that has compiled nothing yet starts with links to it.
+# Shares the compilation of other people's packages between all clones on a machine. Cargo's results are kept as hard
+# links below the cache, and a clone that has compiled nothing yet starts with links to them.
 #
-# Cargo can share a whole folder of builds (`build.build-dir`), but then it takes one clone's programs for another's: their
-# files have the same names, and cargo only looks whether the sources are older than these. So packages of this workspace
+# Cargo can share a whole folder of builds (`build.build-dir`), but then it takes one clone's programs for another's.
+# Their files have the same names, and cargo only compares their age with the sources. So packages of this workspace
 # are never shared.
 
 BUILD_CACHES=${XDG_CACHE_HOME:-$HOME/.cache}/infill/builds
-# What other versions of Rust or of Cargo.lock compiled is kept for so long.
+# Time for which results of other versions of Rust or Cargo.lock are kept.
 readonly KEEP_DAYS=14
 
-# One line of JSON about this workspace.
+# One line of JSON that describes this workspace.
 workspace() { cargo metadata --locked --format-version 1 --no-deps; }
 
-# Where cargo compiles in this clone.
+# Cargo's folder of builds in this clone.
 build_folder() {
     local about key
     about=$(workspace)
-    # Older versions of cargo know only the second.
+    # Older versions of cargo have only the second.
     for key in build_directory target_directory; do
         if [[ $about =~ \"$key\":\"([^\"]+)\" ]]; then
             echo "${BASH_REMATCH[1]}"
@@ -28,14 +28,14 @@ build_folder() {
 
 build_cache_path() { echo "$BUILD_CACHES/$({ rustc -vV && cat Cargo.lock; } | sha256sum | cut -c1-16)"; }
 
-# An expression for what this workspace's own packages make: their targets' names, each with a hash.
+# A pattern that matches the outputs of this workspace's packages: their targets' names, each with a hash.
 own_artifacts() {
     local names
     names=$(workspace | grep -oE '"crate_types":\["[a-z-]+"\],"name":"[^"]+"' | sed -E 's/.*"name":"([^"]+)"/\1/; s/-/[-_]/g' | sort -u | paste -sd '|')
     echo ".*/(lib)?($names)-[0-9a-f]{16}(\..*)?"
 }
 
-# link_artifacts FROM TO OWN FOLDER…: links what FOLDERs of FROM hold and those of TO lack, but nothing that matches OWN.
+# link_artifacts FROM TO OWN FOLDER…: links files in FOLDERs of FROM that TO lacks, except those that match OWN.
 link_artifacts() {
     local from=$1 to=$2 own=$3 folder
     shift 3
@@ -47,7 +47,7 @@ link_artifacts() {
     done
 }
 
-# A unit counts as compiled by its fingerprint. So what is kept gets that last, and what is taken gets it first.
+# Cargo takes a unit as compiled if it has a fingerprint. So fingerprints are stored last and taken first.
 save_build_cache() {
     local store build own profile
     store=$(build_cache_path) build=$(build_folder) own=$(own_artifacts)
@@ -71,12 +71,12 @@ newest_build_cache() {
 restore_build_cache() {
     local store build profile
     store=$(build_cache_path) build=$(build_folder)
-    # Most packages stay the same where Cargo.lock changes.
+    # Most packages stay the same when Cargo.lock changes.
     [[ -d $store ]] || store=$(newest_build_cache)
     [[ -n $build && -n $store && ! -d $build/debug/.fingerprint ]] || return 0
     for profile in debug release; do
         link_artifacts "$store/$profile" "$build/$profile" "-" .fingerprint build deps 2>/dev/null || {
-            # Another file system, or a store that is half there: cargo compiles what it lacks.
+            # Another file system, or an incomplete store: cargo compiles the missing parts.
             rm -rf --one-file-system "${build:?}/$profile"
             return 0
         }

@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# The program of the version before, for the tests of neighbouring versions. It is built once, in a working tree of its own,
-# and kept below $TOOLS.
+# The previous version of the program, for the tests of neighbouring versions. It is built once, in a separate working
+# tree, and kept below $TOOLS.
 
 neighbour_commit() { grep -vE '^(#|$)' "$HERE/neighbour.txt"; }
 
 neighbour_program() { echo "$TOOLS/neighbours/$(neighbour_commit)/infill"; }
 
-# Whether this clone has its commit: a shallow one may not.
+# Whether this clone has its commit. A shallow clone may lack it.
 has_neighbour() { git cat-file -e "$(neighbour_commit)^{commit}" 2>/dev/null; }
 
-# Lets the tests find it, if it was built.
+# Shows the tests where it is, if it was built.
 use_neighbour() {
     local program
     program=$(neighbour_program)
@@ -27,7 +27,7 @@ build_neighbour() {
     tree=$(dirname "$program").tree
     remove_tree "$tree"
     git worktree add --quiet --detach "$tree" "$(neighbour_commit)" || return
-    # Symbols of debugging are three quarters of it.
+    # Debug symbols are three quarters of the file.
     if (build_tree "$tree") && mkdir -p "$(dirname "$program")" && strip -o "$program.new" "$tree/target/debug/infill"; then
         mv "$program.new" "$program"
     fi
@@ -35,7 +35,7 @@ build_neighbour() {
     [[ -x $program ]]
 }
 
-# In a shell of its own: it goes elsewhere, and has a folder of builds of its own.
+# In a subshell, because it changes the directory and the folder of builds.
 build_tree() {
     unset CARGO_TARGET_DIR CARGO_BUILD_BUILD_DIR
     cd "$1" && mkdir -p target && restore_build_cache && cargo build --locked --quiet --bin infill

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests of the Python package and of the examples, in the Debian root of the small clusters: there, Python is recent
-# and has PyTorch. No Slurm runs.
+# The tests of the Python package and of the examples, in the minicluster's Debian root, which has a recent Python
+# with PyTorch. No Slurm runs.
 set -euo pipefail
 
 HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -8,7 +8,7 @@ REPOSITORY=$(cd "$HERE/.." && pwd)
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/infill
 readonly HERE REPOSITORY CACHE
 
-# The training frameworks that the tests use, and what these need besides what the root has.
+# The training frameworks that the tests use, and their dependencies that the root lacks.
 readonly REQUIREMENTS=$HERE/python/frameworks.txt
 # Python's version in the root.
 readonly PYTHON=3.13
@@ -42,14 +42,14 @@ wrong_usage() {
     exit 2
 }
 
-# Named by what it was made from: a checkout with another list makes a folder of its own.
+# The name depends on the list: a checkout with another list makes its own folder.
 frameworks_path() {
     local stamp
     stamp=$(printf '%s\n' "$PYTHON" "$(uname -m)" | cat - "$REQUIREMENTS" | sha256sum | cut -c1-16)
     echo "$CACHE/python-frameworks-$stamp"
 }
 
-# The folder with the frameworks, made if it is not there. Its lock is held until the tests end.
+# The folder with the frameworks, made if missing. Its lock is held until the tests end.
 ensure_frameworks() {
     local path
     path=$(frameworks_path)
@@ -65,7 +65,7 @@ ensure_frameworks() {
     exec 8>&-
 }
 
-# What interrupted installations left behind, and the frameworks of other lists, unless somebody holds their lock.
+# Removes interrupted installations and the frameworks of other lists, unless a process holds their lock.
 remove_unused_frameworks() {
     local path
     for path in "$CACHE"/python-frameworks-*/; do
@@ -75,7 +75,7 @@ remove_unused_frameworks() {
     done
 }
 
-# Only a finished folder gets its name.
+# Only a complete folder gets its name.
 install_frameworks() {
     local path=$1 building code=0
     building=$(mktemp -d "$CACHE/python-frameworks-building.XXXXXX")
@@ -87,7 +87,7 @@ install_frameworks() {
     return "$code"
 }
 
-# Only wheels, for the root's Python, and only what the list names: PyTorch and NumPy are the root's.
+# Only wheels for the root's Python, and only listed packages: PyTorch and NumPy come from the root.
 fetch_frameworks() {
     local target=$1 machine
     machine=$(uname -m)
@@ -96,7 +96,7 @@ fetch_frameworks() {
         --platform "manylinux2014_$machine" --target "$target" --requirement "$REQUIREMENTS"
 }
 
-# Once, by the root's Python. Otherwise each process of the tests would compile what it imports. The many models of
+# Compiled once, by the root's Python. Otherwise each test process would compile its imports. The many models of
 # Transformers are not used.
 compile_frameworks() {
     sandbox --bind "$1=/opt/frameworks:rw" -- \
@@ -138,7 +138,7 @@ main() {
             variables+=("INFILL_TEST_MISSING=pip could not fetch it")
         fi
     fi
-    # These files are not in the sandbox, but their descriptors are.
+    # These files are not visible in the sandbox, but their descriptors are.
     exec 3>>"${INFILL_SKIPS:-/dev/null}"
     local times=/dev/null flaky=/dev/null
     if [[ -n ${INFILL_TEST_RECORD-} ]]; then

@@ -9,7 +9,7 @@ TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/infill
 # The release of Slurm that cluster tests run on.
 RELEASE=${INFILL_TEST_RELEASE:-trixie}
 readonly HERE REPOSITORY MINICLUSTER TOOLS RELEASE
-# The tests of the page have axe-core look at it.
+# axe-core checks the page in its tests.
 export INFILL_AXE=$TOOLS/axe.min.js
 
 # shellcheck source-path=SCRIPTDIR source=stages.sh
@@ -29,30 +29,33 @@ Usage: tests/run.sh             the core: what each change should pass
        tests/run.sh --it NAME…  cluster tests whose names contain one of these
        tests/run.sh ARG…        cargo test --locked ARG…
 
-Longer runs, each on made-up sites or clusters of its own:
+Longer runs, each on generated sites or its own clusters:
        tests/run.sh --sites [NAME…]
        tests/run.sh --soak [MINUTES [NAME]]
        tests/run.sh --preemption [SECONDS [NAME]]
        tests/run.sh --pauses
        tests/run.sh --page
 
-The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scenarios, tidy, the tests of the Python package that
-are quick, and the cluster tests that tests/core.txt lists. They run on real Slurm clusters, which they start themselves. --all runs
-every test, the random ones with all their cases, also on the newest Slurm, with the solver in pure Rust, with Lightning,
-Transformers and Keras, on the packages and the licences of all crates, and beside the version before (tests/neighbour.txt), which
-it builds. A few tests that fail are tried again alone; those that pass then are listed as flaky. Both end with a table of
+The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scenarios, tidy, the quick tests of the Python package,
+and the cluster tests in tests/core.txt. Cluster tests run on real Slurm clusters, which they start themselves.
+--all runs every test, and the random tests with all their cases. It also covers the newest Slurm, the solver in pure Rust,
+Lightning, Transformers and Keras, the packages, the licences of all crates, and the previous version (tests/neighbour.txt),
+which it builds. If a few tests fail, they run again alone; those that pass then are listed as flaky. Both end with a table of
 times; target/times.tsv has the time of each test.
 
---it compiles and runs cluster tests only. With INFILL_TEST_REUSE=DIR they use the cluster that is up in DIR:
+--it compiles and runs only cluster tests. With INFILL_TEST_REUSE=DIR they use the cluster that is up in DIR:
   slurm/minicluster/minicluster up --bin target/debug/infill --dir DIR
 
---sites: the sites of tests/sites, all or the named ones, each with a main queue, four malleable jobs (the live sites: two that
-stay alive) and random faults for five minutes. Ends with a table of which sites kept their promises, and target/sites.json. Runs
-as many at a time as INFILL_TEST_CLUSTERS says (2). --soak: one site (plain) for 90 minutes, or as many as you say, with a
-fault every 15 s; memory, descriptors and tables of the daemon must stay flat. --preemption: the same main queue without infill,
-over plain jobs that end when they are asked to: how late Slurm alone makes it. INFILL_SEED repeats a run; each run prints its
-seed. --pauses: how long PyTorch pauses over changes of each kind, with a restart and without; ends with a table, and
-target/pauses.json. --page: how quick the page is with 10,000 nodes, in a browser, optimised.
+--sites: the sites of tests/sites, all or the named ones. Each has a main queue, four malleable jobs (the live sites: two that stay
+alive) and random faults for five minutes. Ends with a table of the sites that kept their promises, and target/sites.json.
+Runs as many at a time as INFILL_TEST_CLUSTERS says (2).
+--soak: one site (plain) for 90 minutes, or MINUTES, with a fault every 15 s. The daemon's memory, descriptors and tables must
+stay flat.
+--preemption: the same main queue without infill, over plain jobs that end when asked to. Measures how late Slurm alone makes it.
+INFILL_SEED repeats a run; each run prints its seed.
+--pauses: how long PyTorch pauses over changes of each kind, with a restart and without. Ends with a table, and
+target/pauses.json.
+--page: how fast the page is with 10,000 nodes, in a browser, optimised.
 
 INFILL_TEST_RELEASE=sid runs cluster tests on the newest Slurm; tests/it/main.rs lists the other variables.
 
@@ -61,17 +64,17 @@ Exit: 0 if all passed, 1 if not, 2 for wrong usage.
 END_OF_USAGE
 }
 
-# Scripts are found by their first line, whatever their names.
+# Scripts are found by their first line, for any name.
 check_shell() {
     local scripts
     mapfile -t scripts < <(git ls-files | xargs -d '\n' grep -lIE -m1 '^#!.*\b(ba)?sh$|^# shellcheck shell=bash$')
     shellcheck -x "${scripts[@]}"
 }
 
-# The root from which all clusters start. Built on its own, so that its minutes are no test's.
+# The root from which all clusters start. It is built separately, so that no test has to wait minutes for it.
 build_root() { "$MINICLUSTER" build --release "$1"; }
 
-# Each alert fires and clears.
+# Checks that each alert fires and clears.
 check_alerts() {
     "$TOOLS/promtool" check rules contrib/prometheus/infill.rules.yml >/dev/null &&
         "$TOOLS/promtool" test rules contrib/prometheus/infill.test.yml
@@ -90,7 +93,8 @@ check_sources() {
 SET_UP=(--tests --tools "$TOOLS" --no-build)
 set_up() { "$HERE/setup.sh" "${SET_UP[@]}"; }
 
-# Where cargo put the tests: those of tests/ by their first source, unit tests by their crate's name without `infill-`.
+# The test binaries that cargo made: those of tests/ by their first source, unit tests by their crate's name without
+# `infill-`.
 declare -A BINARIES=() UNITS=()
 
 # build_tests OPTION…: compiles tests.
@@ -109,12 +113,12 @@ build_tests() {
     done < <(sed -nE 's/^ *Executable (unittests )?([^ ]+) \((.*)\)$/\1 \2 \3/p' "$RECORD/build.log" | sed 's/^ /other /; s/  */ /g')
 }
 
-# Runners: RUNNER LOG ARG… runs tests; LOG is what the record calls them, ARGs are the harness's.
+# Runners: RUNNER LOG ARG… runs tests. LOG is their name in the record, ARGs are the harness's.
 
-# Their tests take as long as those of all other crates.
+# The tests of these crates take as long as those of all other crates.
 readonly SLOW_UNITS=(planner store)
 
-# The unit tests of all crates, of two at a time; or those that `--exact CRATE::NAME…` names.
+# The unit tests of all crates, two crates at a time; with `--exact CRATE::NAME…` only those.
 unit_tests() {
     local log=$1 crate code=0 beside others
     shift
@@ -162,8 +166,8 @@ newest_tests() {
     INFILL_TEST_RECORD=$RECORD/newest INFILL_TEST_RELEASE=$NEWEST INFILL_TEST_CLUSTERS=1 cluster_tests "$@"
 }
 
-# Several clusters on two cores can make a test late by more than it bears. So tests that fail, if they are few, run once more,
-# one at a time, and what fails then has failed.
+# Several clusters on two cores can make a test too late. So if only a few tests fail, they run once more, one at a
+# time. Those that fail again have failed.
 readonly MOST_RETRIED=4
 
 # run_with_retry RUNNER LOG ARG…
@@ -172,7 +176,7 @@ run_with_retry() {
     "$runner" "$log" "${@:3}" && return
     mapfile -t failed < <(failed_tests "$log")
     ((${#failed[@]} >= 1 && ${#failed[@]} <= MOST_RETRIED)) || return 1
-    say "failed beside others, and tried again alone: ${failed[*]}"
+    say "failed beside others, running again alone: ${failed[*]}"
     RUST_TEST_THREADS=1 "$runner" "$log-again" --exact "${failed[@]}" || return
     note_flaky "${failed[@]}"
 }
@@ -191,14 +195,14 @@ clippy() {
 
 core_tests() { grep -vE '^(#|>|$)' "$HERE/core.txt"; }
 
-# cluster_stages ARG…: the cluster tests, and what must hold for all of them together.
+# cluster_stages ARG…: the cluster tests, and the checks over all of them together.
 cluster_stages() {
     stage "cluster tests" run_with_retry cluster_tests cluster "$@" || true
     stage "main jobs started promptly" "${BINARIES[tests/it/main.rs]}" --nocapture --ignored --exact \
         promptness::main_jobs_of_this_run_started_promptly || true
 }
 
-# Skips that are as they should be: tests/skips.txt says which test may skip without what.
+# Checks the skips: tests/skips.txt says which test may skip, and what the machine then lacks.
 check_skips() {
     local test need line code=0
     while IFS= read -r line; do
@@ -216,7 +220,7 @@ check_skips() {
     return "$code"
 }
 
-# Whether root may limit the memory of others here: as the test tries it, which leaves nothing.
+# Whether root may limit the memory of other users here. Tries it as the test does, and cleans up.
 has_memcg() {
     local top=/sys/fs/cgroup dir code=1
     [[ ! -d $top/memory ]] || top=$top/memory
@@ -227,7 +231,7 @@ has_memcg() {
     return "$code"
 }
 
-# has NEED: whether this machine has what tests may skip without.
+# has NEED: whether this machine has something that tests may skip without.
 has() {
     case $1 in
     data) [[ -d ${INFILL_DATA:-../shared/data} ]] ;;
@@ -240,7 +244,7 @@ has() {
     esac
 }
 
-# Tests that also run on the newest Slurm: what infill asks of Slurm's interfaces, and the two promises.
+# Tests that also run on the newest Slurm: infill's requests to Slurm's interfaces, and the two promises.
 readonly NEWEST=sid
 readonly NEWEST_TESTS=(
     conformance::slurmrestd_over_its_unix_socket
@@ -260,8 +264,8 @@ check_microlp() {
     cargo test --locked --package infill-planner --no-default-features --features microlp
 }
 
-# Licences and sources of all crates, by deny.toml. Advisories need RustSec's database: `cargo deny check advisories`. The program is
-# other people's: it reads two files, as nobody.
+# Licences and sources of all crates, by deny.toml. Advisories need RustSec's database: `cargo deny check advisories`.
+# Other people write the program, so it runs as the user `nobody`: it only reads two files.
 check_dependencies() (
     dir=$(mktemp -d)
     trap 'rm -rf --one-file-system "$dir"' EXIT
@@ -282,7 +286,7 @@ check_python() {
     note_flaky "${flaky[@]}"
 }
 
-# What runs beside the cluster tests, which leave half of the processors idle.
+# The stages that run beside the cluster tests, which leave half of the processors idle.
 core_lane() {
     at_low_priority stage "unit tests" run_with_retry unit_tests unit
     at_low_priority stage "tidy, scenarios" check_others
@@ -307,7 +311,7 @@ core_roots() { stage "cluster root" build_root "$RELEASE"; }
 
 all_roots() {
     core_roots && stage "cluster root, newest Slurm" build_root "$NEWEST" || return
-    # Without it the tests that need it are skipped, and the stage has failed.
+    # Without the build the tests that need it are skipped, and its stage has failed.
     stage "version before" build_neighbour || true
 }
 
@@ -315,7 +319,8 @@ run_quick() {
     stage "set-up" set_up || return
     begin "sources" stage "sources" check_sources
     stage "build" build_tests --lib --bins --test scenarios --test tidy || return
-    # With a test, because dev-dependencies change the features of other packages: without, a hundred are compiled again.
+    # Builds a test too: dev-dependencies change the features of other packages. Without it a hundred would be
+    # compiled again.
     begin "clippy" at_low_priority stage "clippy" clippy --lib --bins --test scenarios
     stage "unit tests" run_with_retry unit_tests unit || true
     stage "tidy, scenarios" check_others || true
@@ -350,7 +355,7 @@ run_all() {
     begin "beside" all_lane
     cluster_stages --skip load::
     finish "beside" || true
-    # These measure, so nothing runs beside them.
+    # These tests measure, so nothing runs beside them.
     stage "load, alone" run_with_retry cluster_tests load load:: || true
     stage "skips" check_skips || true
 }
@@ -358,7 +363,7 @@ run_all() {
 # driver NAME: a long run, which is an ignored test of the suite.
 driver() { cargo test --locked --test it -- --ignored --nocapture --exact "$1"; }
 
-# number VALUE: refuses what is not a whole number.
+# number VALUE: refuses anything but a whole number.
 number() {
     [[ $1 =~ ^[0-9]+$ ]] || wrong_usage
     echo "$1"
@@ -369,7 +374,7 @@ wrong_usage() {
     exit 2
 }
 
-# What needs one kind of test only.
+# The parts that need only one kind of test.
 run_some() {
     case $1 in
     --it)
@@ -418,7 +423,7 @@ main() {
     fi
     (($# <= 1)) || wrong_usage
     start_record
-    # A stage that the others need has ended it.
+    # A stage that the others need has failed and ended the run.
     "$run" || true
     conclude
 }

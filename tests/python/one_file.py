@@ -1,4 +1,4 @@
-"""Runs the tests of one file, and notes how long each took and why tests were skipped.
+"""Runs the tests of one file, and records how long each took and why tests were skipped.
 
 Usage: one_file.py FACTS FILE [PATTERN…]; FACTS gets a line of JSON for each fact.
 """
@@ -10,7 +10,7 @@ import unittest
 
 FACTS, FILE, PATTERNS = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
 
-#: unittest puts this before the name of a file that as a whole skips.
+#: unittest puts this before the name of a file that skips as a whole.
 WHOLE_FILE = "unittest.loader.ModuleSkipped."
 
 

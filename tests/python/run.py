@@ -1,4 +1,4 @@
-"""Runs the Python tests, each file in a process and a network of its own, a few at a time."""
+"""Runs the Python tests, each file in its own process and network, a few at a time."""
 
 import argparse
 import concurrent.futures
@@ -32,28 +32,28 @@ FIRST = (
     "test_paced.py",
 )
 
-#: What the tests say of a test that only runs with --all: contrib/python/tests/tiers.py.
+#: The tests' reason for a skip without --all: contrib/python/tests/tiers.py.
 ONLY_WITH_ALL = "only with --all"
 
-#: Files that fail beside others, if they are so few, run once more alone.
+#: If at most this many files fail beside others, they run once more alone.
 MOST_RETRIED = 2
 
-#: How many of the slowest tests are named.
+#: Number of slowest tests that are listed.
 SLOWEST = 10
 
 #: A file that takes longer hangs. Each of its waits is bounded, but their sum is not.
 FILE_SECS = 900
 
-#: unittest's exit code of a file in which no test has a name like that.
+#: unittest's exit code of a file without a matching test.
 NO_TESTS = 5
 
-#: In a network of its own, a port that was free a moment ago is still free.
+#: In a separate network, a port that was free a moment ago is still free.
 OWN_NETWORK = ["unshare", "--net", "bash", "-c", 'ip link set lo up && exec "$@"', "bash"]
 
 
 @dataclasses.dataclass
 class Done:
-    """What became of a file."""
+    """The result of a file."""
 
     path: pathlib.Path
     code: int
@@ -95,15 +95,15 @@ def main():
 def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=3)
-    parser.add_argument("--skips", help="a file to which a line for each skipped test is added")
-    parser.add_argument("--times", help="a file to which each test's name and seconds are added")
-    parser.add_argument("--flaky", help="a file to which each file's name is added that passed only alone")
+    parser.add_argument("--skips", help="file that gets a line for each skipped test")
+    parser.add_argument("--times", help="file that gets each test's name and seconds")
+    parser.add_argument("--flaky", help="file that gets the name of each file that passed only alone")
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
     return parser.parse_args()
 
 
 def retry(every, patterns):
-    """Runs files that failed once more, alone. Returns the names of those that pass then."""
+    """Runs failed files once more, alone. Returns the names of those that then pass."""
     failed = [number for number, done in enumerate(every) if not done.passed]
     flaky = []
     if len(failed) > MOST_RETRIED:
@@ -119,7 +119,7 @@ def retry(every, patterns):
 
 
 def files():
-    """All test files, those that take longest first."""
+    """All test files, the slowest first."""
     found = [path for suite in SUITES for path in sorted((REPOSITORY / suite).glob("test_*.py"))]
     return sorted(found, key=lambda path: FIRST.index(path.name) if path.name in FIRST else len(FIRST))
 
@@ -140,13 +140,13 @@ def run(path, patterns):
                 code = process.wait()
                 out.write(f"killed after {FILE_SECS} s\n")
         known = [json.loads(line) for line in facts.read_text().splitlines()]
-        # A file that skips as a whole does not look at the patterns.
+        # A file that skips as a whole ignores the patterns.
         known = [fact for fact in known if not patterns or any(pattern in fact["test"] for pattern in patterns)]
         return Done(path, code, time.monotonic() - began, output.read_text(errors="replace"), known)
 
 
 def show(done):
-    """The file's output, whole, unless it has nothing to say."""
+    """Prints the file's whole output, if it has any."""
     if done.code == NO_TESTS:
         return
     verdict = "passed" if done.passed else f"FAILED, exit {done.code},"
@@ -154,7 +154,7 @@ def show(done):
 
 
 def summarize(every, secs):
-    """Prints the slowest tests and what was skipped; returns the lines of the latter."""
+    """Prints the slowest tests and the skipped ones; returns the lines of the skipped ones."""
     durations = sorted((fact for done in every for fact in done.of_kind("secs")), key=lambda fact: -fact[1])
     print("Slowest tests:")
     for test, took in durations[:SLOWEST]:
@@ -174,7 +174,7 @@ def verdict(every):
         print(f"FAILED: {' '.join(failed)}")
         return 1
     if not any(done.facts for done in every):
-        print("FAILED: no test has a name like that")
+        print("FAILED: no test name matches")
         return 1
     return 0
 
