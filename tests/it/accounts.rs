@@ -1,12 +1,12 @@
-//! What malleable jobs take up counts neither in their users' fair share nor, in an account of their own, in
-//! any limit of main jobs; and what keeps wings from a job is told to its owner.
+//! Malleable jobs count neither in their users' fair share nor, in a separate account, in any limit of main
+//! jobs. And the owner of a job learns what keeps wings from it.
 
 use crate::harness::jobs::PROMPTLY_SECS;
 use crate::harness::{Site, Slurm, Train};
 
 const PLUGIN: &str = include_str!("../../slurm/job_submit.lua");
 
-/// Seconds of usage that fair share counts of a user, in all accounts.
+/// Seconds of a user's usage that fair share counts, in all accounts.
 fn usage(site: &Site, user: &str) -> u64 {
     let text = site.must("root", &["sshare", "-a", "-h", "-P", "-o", "user,rawusage"]);
     let of_user = text.lines().filter_map(|l| l.split_once('|')).filter(|(name, _)| name.trim() == user);
@@ -44,7 +44,7 @@ fn harvested_time_costs_no_share_and_an_account_of_its_own_no_limit() {
     assert!(doctor.contains("slurmctld runs infill's job_submit plug-in"), "{doctor}");
     let main = site.main_job(120, &["--nodes=4"]);
     site.starts_within(main, PROMPTLY_SECS);
-    // It is counted each minute: what bob's main job has cost shows that it was.
+    // Usage is counted each minute: bob's main job shows in it when that has happened.
     site.until("slurmctld to count", 130.0, || usage(&site, "bob") > 0);
     assert_eq!(usage(&site, "alice"), 0, "harvested time is free");
     site.completes(job);
@@ -58,18 +58,18 @@ fn without_it_doctor_tells_which_limits_are_shared_and_explain_what_keeps_wings_
     site.until_trains_on(job, 2, 60.0);
     let id = job.to_string();
     let said = "short of nodes: Slurm keeps its wings waiting: AssocGrpNodeLimit";
-    site.until("the owner to be told", 60.0, || {
+    site.until("the owner to learn the reason", 60.0, || {
         site.run("alice", &["infill", "explain", &id]).contains(said)
     });
     let doctor = site.run("infill", &["infill", "doctor"]);
     assert!(doctor.contains("account research: 2 of GrpTRES=node 2 in use, 0 left"), "{doctor}");
-    // What waits in vain is given up, and asked for ever more rarely: five times in two minutes would be a
-    // loop.
-    let told = |site: &Site| site.logged(&["did not come up in time"]).len();
-    site.until("the first wing to be given up", 60.0, || told(&site) >= 1);
-    let begun = told(&site);
+    // A wing that waits in vain is given up, and asked for more and more rarely. Five times in two minutes
+    // would be a loop.
+    let given_up = |site: &Site| site.logged(&["did not come up in time"]).len();
+    site.until("the first wing to be given up", 60.0, || given_up(&site) >= 1);
+    let begun = given_up(&site);
     site.rounds_go_by(20);
-    assert!(told(&site) - begun <= 4, "{:#?}", site.logged(&["did not come up in time"]));
+    assert!(given_up(&site) - begun <= 4, "{:#?}", site.logged(&["did not come up in time"]));
     site.completes(job);
 }
 
@@ -92,10 +92,10 @@ fn a_refusal_of_the_sites_own_plugin_is_told_to_the_owner() {
     let job = Train::on("1-3").submit(&site);
     site.until_trains_on(job, 1, 60.0);
     let id = job.to_string();
-    let told = || site.run("alice", &["infill", "explain", &id]);
-    site.until("the owner to be told", 60.0, || {
-        told().contains("short of nodes: sbatch refuses its wings: ")
-            && told().contains("every job needs a project")
+    let explanation = || site.run("alice", &["infill", "explain", &id]);
+    site.until("the owner to learn the reason", 60.0, || {
+        explanation().contains("short of nodes: sbatch refuses its wings: ")
+            && explanation().contains("every job needs a project")
     });
     site.rounds_go_by(20);
     // 2, 4, 8 and then every 10 s, for two nodes: not each round.
@@ -131,7 +131,7 @@ fn what_is_done_to_accounts_is_done_on_one_cluster() {
     assert_eq!(on_other(), before);
     let here = ["sacctmgr", "-nP", "show", "assoc", "cluster=minicluster", "account=harvest", "format=user"];
     assert!(site.must("root", &here).contains("alice"));
-    // On the other cluster, too: then taken back here, it stays there.
+    // An association on the other cluster stays there when it is taken back here.
     change("--cluster other");
     assert!(on_other().contains("harvest|alice|infill|infill"), "{}", on_other());
     change("--undo");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Site, Slurm};
 
-/// Seconds in which a job must have tried what it wants to try.
+/// Seconds in which a job must have made all its probes.
 const LEARNS_SECS: f64 = 120.0;
 
 /// A paced job that may run on 1 to 8 nodes.
@@ -38,7 +38,7 @@ fn site() -> Site {
     Site::with(|settings| settings.set("advisor.probe", true))
 }
 
-/// Waits until the advisor wants to try nothing more.
+/// Waits until the advisor wants no more probes.
 fn until_it_knows(site: &Site, job: u32) -> JobView {
     site.wait("the advisor to have learned", LEARNS_SECS, || {
         let view = site.view(job)?;
@@ -65,7 +65,7 @@ fn rates(profile: &Value, list: &str) -> BTreeMap<u32, f64> {
     rows.iter().map(|row| (number(row, "nodes") as u32, number(row, "rate"))).collect()
 }
 
-/// Runs a job of this truth until its curve is known, and judges what was learned.
+/// Runs a job with this true curve until the curve is known, and checks what was learned.
 fn learns(truth: &str) {
     let site = site();
     let job = Paced { curve: truth, run_flags: "", flags: "--noise 0.02" }.submit(&site);
@@ -205,18 +205,18 @@ fn rescale_costs_are_what_the_job_says_they_are() {
     }
     let learned = profile(&site);
     let text = output(&site, job);
-    // The program tells of each change how long it took from the signal to the first step, and of each stop
+    // The program reports of each change how long it took from the signal to the first step, and of each stop
     // what the warm-up before it has cost.
     let words = |line: &str| -> BTreeMap<String, f64> {
         let pairs = line.split_whitespace().filter_map(|w| w.split_once('='));
         pairs.filter_map(|(k, v)| Some((k.to_owned(), v.parse().ok()?))).collect()
     };
-    let told = |what: &str| -> BTreeMap<u64, BTreeMap<String, f64>> {
+    let reported = |what: &str| -> BTreeMap<u64, BTreeMap<String, f64>> {
         let lines = text.lines().filter(|l| l.contains(what)).map(words);
         lines.map(|w| (w["generation"] as u64, w)).collect()
     };
-    let changes = told("change: ");
-    let stops = told("saved at ");
+    let changes = reported("change: ");
+    let stops = reported("saved at ");
     let mut truth = BTreeMap::<&str, Vec<f64>>::new();
     let mut saves = BTreeMap::<&str, Vec<f64>>::new();
     for (generation, change) in &changes {
@@ -239,7 +239,7 @@ fn rescale_costs_are_what_the_job_says_they_are() {
     }
 }
 
-/// Execution plans: how each scales on nodes n1 to n4, with two CPUs, and on n5 to n8, with four.
+/// Execution plans: their curves on nodes n1 to n4, with two CPUs, and on n5 to n8, with four.
 const PLANS: [(&str, &str, &str); 3] = [
     ("a", "1:10,2:18,3:24,4:28", "1:12,2:20,3:25,4:28"),
     ("b", "1:5,2:12,3:22,4:34", "1:8,2:18,3:30,4:45"),
@@ -250,7 +250,7 @@ fn output(site: &Site, job: u32) -> String {
     std::fs::read_to_string(site.scratch().join(format!("paced.{job}.out"))).unwrap_or_default()
 }
 
-/// What an execution plan makes with so many nodes, by the tables above.
+/// The rate of an execution plan on this many nodes, by the tables above.
 fn truth(plan: &str, on_four_cpus: bool, nodes: u32) -> f64 {
     let (_, two, four) = PLANS.into_iter().find(|(name, ..)| *name == plan).expect("a plan");
     ScalingCurve::parse(if on_four_cpus { four } else { two }).expect("a curve").rate(nodes)

@@ -1,4 +1,4 @@
-//! Who is at fault: a bad node, a bad job, a lost record. Nobody else pays for it.
+//! Faults are assigned correctly: a bad node, a bad job, a lost record. No other job pays for them.
 
 use crate::harness::jobs::PROMPTLY_SECS;
 use crate::harness::{Site, Train};
@@ -14,12 +14,12 @@ fn growth_onto_a_bad_node_goes_on_without_it() {
     site.until("a try with n5", 30.0, || !site.diary(job).all("broken").is_empty());
     let view = site.until_trains_on(job, 7, 30.0);
     assert!(view.nodes.iter().all(|n| n.as_str() != "n5") && view.restarts == 0, "{view:?}");
-    // It was growth: what the others had done was saved.
+    // It was a growth, so the progress of the other workers was saved.
     assert!(site.diary(job).lost().iter().all(|lost| *lost <= 1), "{:?}", site.diary(job).lost());
     assert!(!site.logged(&["n5", "the command has not run there before"]).is_empty());
     let bad = site.run("infill", &["infill", "nodes", "--bad"]);
     assert!(bad.lines().any(|line| line.starts_with("n5 ")), "it is shown: {bad}");
-    // Another job may use it: one job's word does not close a node to everybody.
+    // Another job may use the node: one job's failure does not close a node to everyone.
     let other = Train::on("1").user("bob").option("--exclude=n[1-4,6-8]").submit(&site);
     site.until("the other job to train", 60.0, || site.diary(other).last_step() > 0);
     site.completes(other);
@@ -45,7 +45,7 @@ fn a_script_that_never_comes_to_infill_run_keeps_only_its_own_node() {
     let job = Train::on("1-8").user("bob").submit(&site);
     site.until_trains_on(job, 7, 60.0);
     site.completes(job);
-    // Slurm tells only job steps that they must leave, and there is none: the script would stay to the end.
+    // Slurm sends the signal to leave only to job steps, and there is none. The script would stay to the end.
     let main = site.main_job(5, &["--nodes=8"]);
     site.starts_within(main, PROMPTLY_SECS);
     site.end_of(main.id, 30.0);

@@ -1,4 +1,4 @@
-//! The command line against a daemon that works: what an administrator types on the first day.
+//! The command line against a working daemon: what an administrator types on the first day.
 
 use infill_api::RoundsView;
 use serde_json::Value;
@@ -41,7 +41,7 @@ fn rounds_that_are_over_say_why() {
         let words: Vec<&str> = ["infill", "rounds", "--json"].iter().chain(words).copied().collect();
         serde_json::from_str(&site.must("bob", &words)).expect("a document of rounds")
     };
-    // What was decided is stored straight after the round, but not at the same moment.
+    // The decision is stored just after the round, not at the same moment.
     let mut found = None;
     site.until("a round with the job's four nodes to be kept", 30.0, || {
         found = rounds(&[]).rounds.into_iter().find(|r| r.acted && r.nodes == 4);
@@ -49,13 +49,16 @@ fn rounds_that_are_over_say_why() {
     });
     let at = found.expect("a round").at;
     let text = at.0.to_string();
-    let told = site.must("bob", &["infill", "explain", &id, "--at", &text]);
-    assert!(told.contains(&format!("job {id}: had ")) && told.contains("gets 4: "), "{told}");
+    let explanation = site.must("bob", &["infill", "explain", &id, "--at", &text]);
+    assert!(
+        explanation.contains(&format!("job {id}: had ")) && explanation.contains("gets 4: "),
+        "{explanation}"
+    );
     assert!(rounds(&["--before", &text, "-n", "3"]).rounds.iter().all(|r| r.at < at));
     assert!(site.must("bob", &["infill", "rounds", "-n", "1"]).lines().count() == 2, "a header and a round");
     let before_all = ["infill", "explain", &id, "--at", "1000"];
     assert_eq!(site.exec("bob", &before_all).status.code(), Some(5), "nothing is kept from 1970");
-    // Moments are whole seconds, and the last round of this one shall be one in which it ran.
+    // Times are whole seconds, and the job must run in the last round of this one.
     site.until("the next second", 5.0, || crate::harness::jobs::clock() > at.0 as f64 + 1.0);
     site.completes(job);
     let then = site.must("bob", &["infill", "explain", &id, "--at", &text]);

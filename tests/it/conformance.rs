@@ -104,34 +104,33 @@ fn tokens_are_read_again_and_bad_ones_are_an_error() {
     let site = Site::bare();
     site.cluster().control(&["restd-jwt", "start"]);
     let file = site.cluster().dir.join("run/token-of-the-test");
-    let nobody = || PathBuf::from("/nonexistent/scontrol");
-    let missing = block_on(over_http(&site, file.clone(), nobody()).rest_endpoint());
+    let no_scontrol = || PathBuf::from("/nonexistent/scontrol");
+    let missing = block_on(over_http(&site, file.clone(), no_scontrol()).rest_endpoint());
     assert!(missing.as_ref().is_err_and(|e| e.to_string().contains("token")), "{missing:?}");
 
     std::fs::write(&file, "no token at all").expect("cannot write the token");
-    assert!(block_on(over_http(&site, file.clone(), nobody()).rest_endpoint()).is_err());
+    assert!(block_on(over_http(&site, file.clone(), no_scontrol()).rest_endpoint()).is_err());
 
-    // Where nobody renews it, an expired token is refused, and a fresh file is taken up by the client that
-    // runs.
+    // Where nothing renews an expired token, it is refused. The running client then takes up a fresh file.
     std::fs::write(&file, token(&site, 2)).expect("cannot write the token");
     let expired = clock() + 3.0;
     site.until("the token to expire", 10.0, || clock() > expired);
-    let slurm = over_http(&site, file.clone(), nobody());
+    let slurm = over_http(&site, file.clone(), no_scontrol());
     let refused = block_on(slurm.read_snapshot());
     assert!(refused.is_err(), "an expired token was good: {refused:?}");
     std::fs::write(&file, token(&site, 600)).expect("cannot write the token");
     let snapshot = block_on(slurm.read_snapshot());
     assert!(snapshot.as_ref().is_ok_and(|s| s.nodes.len() == 8), "{snapshot:?}");
 
-    // With scontrol at hand it renews the token by itself.
+    // With scontrol the client renews the token itself.
     std::fs::write(&file, token(&site, 30)).expect("cannot write the token");
     let renewing = over_http(&site, file.clone(), scontrol(&site));
     assert!(block_on(renewing.read_snapshot()).is_ok());
 
-    // Somebody else's token is no way in.
+    // Another user's token is refused.
     let alice = site.must("alice", &["scontrol", "token", "lifespan=600"]);
     std::fs::write(&file, alice.trim().trim_start_matches("SLURM_JWT=")).expect("cannot write the token");
-    let foreign = over_http(&site, file, nobody());
+    let foreign = over_http(&site, file, no_scontrol());
     let lead = JobId(site.sbatch("bob", &["-p", "infill", "--nodes=1"], "sleep 600"));
     let result = block_on(foreign.hold_job(lead));
     assert!(matches!(result, Err(SlurmError::Denied { .. })), "{result:?}");

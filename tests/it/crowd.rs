@@ -1,27 +1,26 @@
-//! More malleable jobs than nodes, on a real cluster with a main queue: they take turns, and what that costs
-//! is little.
+//! More malleable jobs than nodes, on a real cluster with a main queue: the jobs take turns at little cost.
 
 use std::time::{Duration, Instant};
 
 use crate::harness::jobs::PROMPTLY_SECS;
 use crate::harness::{Site, Slurm};
 
-/// Jobs, and nodes for them.
+/// Numbers of jobs and of nodes for them.
 const JOBS: usize = 16;
 const NODES: u32 = 4;
 
-/// Samples a second that a job makes on one node.
+/// Samples a second of a job on one node.
 const RATE: f64 = 10.0;
 
 /// How long they are watched, seconds. `INFILL_CROWD_SECS` says otherwise.
 const SECS: u64 = 240;
 
-/// Seconds from one main job to the next, and for which each runs.
+/// Seconds from one main job to the next, and the run time of each.
 const MAIN_EVERY_SECS: u64 = 50;
 const MAIN_SECS: u32 = 20;
 
-/// Least share of the node time which is left to them that must go into steps. In the first minutes all have
-/// their first turns, which are short.
+/// Least share of the available node time that must go into steps. In the first minutes all jobs have their
+/// first turns, which are short.
 const USEFUL: f64 = 0.7;
 
 fn submit(site: &Site) -> u32 {
@@ -67,6 +66,6 @@ fn jobs_of_a_crowd_take_turns_and_train_nearly_all_the_time() {
         let said = site.must("alice", &["infill", "explain", &job.to_string()]);
         said.contains("waits for its turn: it is number").then_some(said)
     });
-    assert!(waits.is_some(), "nobody is told the place in line");
+    assert!(waits.is_some(), "some waiting job shows its place in line");
     site.must("root", &["scancel", "-u", "alice"]);
 }

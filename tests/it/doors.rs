@@ -1,4 +1,4 @@
-//! The doors of the daemon: the port that outlives it, and TLS.
+//! The daemon's port: systemd keeps it open between daemons, and it can speak TLS.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -24,7 +24,7 @@ fn a_port_that_systemd_holds_outlives_the_daemon() {
     let output = site.exec("bob", &["python3", "-c", &bind]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("Address already in use"), "{output:?}");
-    // What is asked while there is no daemon waits for the next one.
+    // Requests that come while no daemon runs wait for the next one.
     let asked = std::thread::spawn(move || http::get(port, "/healthz"));
     site.start();
     let answer = asked.join().expect("the request ends").expect("it is answered");
@@ -44,7 +44,7 @@ fn a_socket_at_another_address_than_the_configured_is_refused() {
     assert!(said.contains("systemd listens on") && said.contains("systemctl daemon-reload"), "{said}");
 }
 
-/// A site whose daemon speaks TLS with a certificate of this authority's, which lies where the daemon reads
+/// A site whose daemon speaks TLS. This authority signed its certificate, which lies where the daemon reads
 /// it.
 struct Encrypted {
     site: Site,
@@ -79,7 +79,7 @@ impl Encrypted {
         }
     }
 
-    /// What `infill status` says when it ends with this code.
+    /// The output of `infill status` when it ends with this code.
     #[track_caller]
     fn status(&self, code: i32) -> String {
         let output = self.site.exec("alice", &["infill", "status"]);
@@ -103,7 +103,7 @@ impl Encrypted {
     }
 }
 
-/// Exit code of a command that reaches no daemon that it believes.
+/// Exit code of a command that reaches no daemon that it trusts.
 const UNREACHABLE: i32 = 3;
 
 #[test]
@@ -116,7 +116,7 @@ fn agents_and_commands_believe_the_certificate_that_they_are_told_to_and_no_othe
     let job = Train::on("1-2").submit(site);
     encrypted.until_grown(job);
 
-    // Renewed, wrongly: to whoever comes now the daemon is away.
+    // A wrong certificate: to new clients the daemon is away.
     let stranger = CertificateAuthority::new(&site.cluster().dir.join("etc/stranger"));
     for (wrong, why) in [
         (stranger.issue_certificate("stranger", LOCALHOST_NAMES), "UnknownIssuer"),
@@ -129,7 +129,7 @@ fn agents_and_commands_believe_the_certificate_that_they_are_told_to_and_no_othe
     }
     site.until_trains(job, 3, 30.0);
 
-    // Renewed as it should be: no restart is needed.
+    // A correct certificate: no restart is needed.
     encrypted.shows(&encrypted.authority.issue_certificate("renewed", LOCALHOST_NAMES));
     encrypted.until_status("the daemon to be believed again", |said| {
         said.contains("observe") || said.contains("act")

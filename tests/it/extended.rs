@@ -1,4 +1,4 @@
-//! Jobs of the main queue that wings extend: their own nodes are theirs, whatever becomes of infill.
+//! Jobs of the main queue that wings extend. They keep their own nodes, whatever happens to infill.
 
 use crate::harness::{Site, Slurm, Train};
 
@@ -7,7 +7,7 @@ fn extended() -> Train {
     Train::on("2").in_main_queue().option("--time=30").run("--grace 10 --extend 1-4")
 }
 
-/// What nobody but its owner changes of a main job.
+/// Fields of a main job that only its owner may change.
 fn untouched(site: &Site, job: u32) -> Vec<String> {
     let fields = ["Partition", "TimeLimit", "StartTime", "Restarts", "NodeList", "Priority"];
     fields.map(|key| site.field(job, key)).to_vec()
@@ -19,7 +19,7 @@ fn a_main_job_grows_onto_idle_nodes_and_gives_them_back() {
     let job = extended().submit(&site);
     site.until_trains_on(job, 6, 60.0);
     let before = untouched(&site, job);
-    // Two nodes are idle, and it has four that are not its own.
+    // Two nodes are idle, so the job has two wings besides its own nodes.
     let main = site.main_job(15, &["-N4"]);
     site.starts_within(main, 4.0);
     site.until_trains_on(job, 4, 30.0);
@@ -30,7 +30,7 @@ fn a_main_job_grows_onto_idle_nodes_and_gives_them_back() {
     assert!(diary.worlds().iter().all(|world| *world >= 2), "less than its own: {:?}", diary.worlds());
     diary.assert_no_overlap();
     assert_eq!(untouched(&site, job), before);
-    // Draining takes what is infill's, and nothing else.
+    // Draining takes only what belongs to infill.
     site.must("infill", &["infill", "drain"]);
     site.until_trains_on(job, 2, 30.0);
     site.completes(job);
@@ -52,7 +52,7 @@ fn a_main_job_trains_on_its_own_nodes_without_a_daemon() {
     assert!(reached > 20, "what it did alone is lost");
     site.kill_daemon();
     site.until_trains(job, 30, 10.0);
-    // Its command dies: nobody is there to start it but its own agent.
+    // Its command dies, and only its own agent is there to start it again.
     let first = site.field(job, "BatchHost");
     site.processes()
         .iter()
@@ -105,7 +105,7 @@ fn a_main_job_with_gpus_of_a_node_grows_onto_lent_ones_and_gives_them_back() {
     let view = site.until_trains_on(job, 6, 60.0);
     assert!(view.nodes.iter().all(|n| n.as_str().contains('+')), "two GPUs each: {view:?}");
     let before = untouched(&site, job);
-    // All is lent, and a main job takes two GPUs of another node.
+    // All GPUs are lent, and a main job takes two GPUs of another node.
     let host = site.field(job, "BatchHost");
     let other = site.nodes_of(job).into_iter().find(|node| *node != host).expect("a wing elsewhere");
     let options = ["-N1", "-w", &other, "--gpus-per-node=2", "--cpus-per-gpu=4", "--mem=8000"];
@@ -114,7 +114,7 @@ fn a_main_job_with_gpus_of_a_node_grows_onto_lent_ones_and_gives_them_back() {
     site.until_trains_on(job, 5, 30.0);
     assert_eq!(site.end_of(main.id, 40.0), "COMPLETED 0:0");
     site.until_trains_on(job, 6, 60.0);
-    // A daemon that comes back knows which places are its own.
+    // A daemon that comes back knows which places the job has itself.
     let before_its_death = site.view(job).expect("the job");
     site.kill_daemon();
     site.start();
@@ -131,12 +131,12 @@ fn a_main_job_with_gpus_of_a_node_grows_onto_lent_ones_and_gives_them_back() {
     assert!(view.nodes[0].host().as_str() == host && after.nodes.contains(&view.nodes[0]), "{view:?}");
     site.completes(job);
     assert_eq!(untouched(&site, job)[..4], before[..4]);
-    // One without GPUs is told so, and trains on what it has.
+    // A job without GPUs gets an error, and trains on its own nodes.
     let without =
         Train::on("1").in_main_queue().option("--mem=1000").run("--grace 10 --extend 1-5").submit(&site);
     site.until("it to train on its own", 40.0, || site.diary(without).last_step() > 20);
-    let told = site.logged(&["cannot be extended", &format!("job {without} has"), "and no GPU"]);
-    assert!(!told.is_empty(), "{}", site.log());
+    let refusals = site.logged(&["cannot be extended", &format!("job {without} has"), "and no GPU"]);
+    assert!(!refusals.is_empty(), "{}", site.log());
     site.completes(without);
     site.until_nothing_leaks(10.0);
 }

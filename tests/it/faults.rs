@@ -1,12 +1,12 @@
-//! What breaks on a real site, one fault a test. After each the plan is right again, no job is lost, no wing
-//! is left behind, no main job waits, and the log says once what happened.
+//! Faults of a real site, one per test. After each the plan is right again, no job is lost, no wing is left
+//! behind, no main job waits, and the log says once what happened.
 
 use infill_model::{MalleableState, UnixTime};
 
 use crate::harness::jobs::{PROMPTLY_SECS, clock};
 use crate::harness::{Settings, Site, Train, processes::Process};
 
-/// Two rounds of the tests' daemon, and as long again for Slurm and the agents to act on them.
+/// Two rounds of the tests' daemon, and the same time for Slurm and the agents to act on them.
 const TWO_ROUNDS_SECS: f64 = 10.0;
 
 /// The log says this exactly once.
@@ -16,12 +16,12 @@ fn assert_said_once(site: &Site, words: &[&str]) {
     assert_eq!(lines.len(), 1, "the log should say {words:?} once: {lines:#?}");
 }
 
-/// No line of warning is repeated: what lasts is said once.
+/// No warning is repeated: a lasting problem is logged once.
 #[track_caller]
 fn assert_no_chatter(site: &Site) {
     let mut seen = std::collections::BTreeMap::<String, usize>::new();
     for line in site.log().lines().filter(|l| l.contains(" WARN ") || l.contains("ERROR ")) {
-        // What follows the level is the message; what stands before it is the time.
+        // The message follows the level; the time precedes it.
         let message =
             line.split_once(" WARN ").or_else(|| line.split_once("ERROR ")).map_or(line, |(_, m)| m);
         *seen.entry(message.to_owned()).or_default() += 1;
@@ -30,7 +30,7 @@ fn assert_no_chatter(site: &Site) {
     assert!(loud.is_empty(), "the log repeats itself: {loud:#?}");
 }
 
-/// The end of each of these tests: a main job gets its nodes at once, the job grows back, loses nothing more
+/// The end of each of these tests: a main job gets its nodes at once. The job grows back, loses nothing more
 /// and ends.
 fn all_is_well(site: &Site, job: u32, nodes: usize) {
     site.until_trains_on(job, nodes, 40.0);
@@ -59,7 +59,7 @@ fn the_daemon_is_killed_in_mid_rescale() {
     let site = Site::acting();
     let main = site.main_job(600, &["--nodes=4"]);
     site.until("the main job to run", 10.0, || site.started_at(main).is_some());
-    // Saving takes long enough to be hit in the middle of it.
+    // Saving takes long enough for a fault in the middle of it.
     let job = Train::on("1-8").flags("--save-secs 3").submit(&site);
     let lead = site.until_trains_on(job, 4, 30.0).nodes[0].to_string();
     site.must("root", &["scancel", &main.id.to_string()]);
@@ -67,8 +67,8 @@ fn the_daemon_is_killed_in_mid_rescale() {
         site.view(job).is_some_and(|v| v.state == MalleableState::Rescaling)
     });
     site.kill_daemon();
-    // Nobody is there to answer, and Slurm takes nodes back all the same.
-    // (Not the lead's: what it is saving takes longer than a preempted worker may.)
+    // No daemon answers, and Slurm still takes nodes back.
+    // (Not the lead's node: saving takes longer there than a preempted worker may.)
     let other = site.main_job(1, &["--nodes=2", &format!("--exclude={lead}")]);
     site.starts_within(other, PROMPTLY_SECS);
     site.start();
@@ -107,7 +107,7 @@ fn a_lead_that_begins_while_slurmctld_is_away_begins_later() {
     let output = || std::fs::read_to_string(scratch.join(format!("{job}.out"))).unwrap_or_default();
     site.until("a step that Slurm does not start", 90.0, || output().contains("trying again"));
     site.revive("slurmctld");
-    // Slurm's own srun waits for a minute where it comes before the nodes.
+    // Slurm's own srun waits for a minute if it comes before the nodes.
     site.until_trains_on(job, 4, 120.0);
     all_is_well(&site, job, 4);
 }
@@ -121,8 +121,8 @@ fn slurmrestd_is_away_for_a_while() {
     site.kill("slurmrestd");
     let gone = clock();
     site.until("the daemon to notice", 15.0, || site.status().is_some_and(|s| !s.problems.is_empty()));
-    // Slurm itself takes back what the main queue wants, and training goes on with the rest.
-    // (The lead stays: to start it elsewhere needs slurmrestd.)
+    // Slurm itself takes the main queue's nodes back, and training continues on the others.
+    // (The lead stays, because starting it elsewhere needs slurmrestd.)
     let main = site.main_job(1, &["--nodes=5", &format!("--exclude={}", view.nodes[0])]);
     site.starts_within(main, PROMPTLY_SECS);
     site.until_trains(job, 5, 30.0);
@@ -168,11 +168,11 @@ fn the_node_of_the_lead_dies() {
     let view = site.until_trains_on(job, 8, 30.0);
     let victim = view.nodes[0].as_str().to_owned();
     site.kill(&format!("node:{victim}"));
-    // Slurm requeues the lead once it sees the node down; then it is to be started elsewhere.
+    // Slurm requeues the lead once it sees the node down. Then infill starts it elsewhere.
     site.until_trains_on(job, 7, 90.0);
     site.revive(&format!("node:{victim}"));
     let lost = site.diary(job).lost();
-    // Rank 0 died with its node: the last periodic checkpoint is what there is.
+    // Rank 0 died with its node, so only the last periodic checkpoint is left.
     assert!(lost.iter().all(|lost| *lost <= 10), "{lost:?}");
     all_is_well(&site, job, 8);
 }
@@ -228,7 +228,7 @@ fn the_disk_of_the_store_is_full() {
     site.until("the main job to run", 10.0, || site.started_at(main).is_some());
     let job = Train::on("1-4").submit(&site);
     site.until_trains_on(job, 4, 30.0);
-    // dd fails when the disk is full: that is what it is for.
+    // dd fails when the disk is full. That is its purpose here.
     site.exec("infill", &["dd", "if=/dev/zero", "of=/var/lib/infill/small/filler", "bs=4k"]);
     site.must("root", &["scancel", &main.id.to_string()]);
     let waiting = Train::on("1-4").user("bob").submit(&site);
@@ -258,7 +258,7 @@ fn a_worker_ignores_its_signal() {
     let job = Train::on("1-4").run("--grace 3").flags("--ignore-signal 1").submit(&site);
     site.until_trains_on(job, 4, 30.0);
     let main = site.main_job(5, &["--nodes=7"]);
-    // It ignores Slurm's SIGTERM too; its agent gives it preempt_leave_secs.
+    // It ignores Slurm's SIGTERM too. Its agent waits for preempt_leave_secs.
     site.starts_within(main, PROMPTLY_SECS);
     site.until_trains(job, 5, 40.0);
     let view = site.until_trains_on(job, 4, 40.0);

@@ -1,5 +1,5 @@
-//! Malformed anything, sent to the daemon, to an agent, and as configuration: clear errors, never a panic or
-//! an action.
+//! Malformed input to the daemon, to an agent, and as configuration: clear errors, never a panic or an
+//! action.
 
 use serde_json::json;
 
@@ -45,7 +45,7 @@ fn the_daemon_refuses_nonsense_and_lives_on() {
     ];
     for path in ["/v1/agent/hello", "/v1/agent/poll", "/v1/agent/report", "/v1/control"] {
         bodies.iter().for_each(|body| assert_refused(&site, path, body));
-        // 100 MB: the door is closed long before the end.
+        // 100 MB: the connection is closed long before the end.
         let huge = vec![b'"'; 100_000_000];
         if let Some(answer) = post(&site, path, &huge) {
             assert!([400, 401, 413].contains(&answer.status), "{path} answered {} to 100 MB", answer.status);
@@ -83,7 +83,7 @@ fn an_agent_ignores_garbage_from_its_command() {
     site.until_trains(job, 30, 30.0);
     let view = site.view(job).expect("the job");
     assert_eq!(view.generation, before.generation, "garbage led to an action");
-    // Each step tells 2 samples, and the nonsense at most one more that makes sense (`samples=1 step=zwei`).
+    // Each step reports 2 samples, and the garbage at most one more that can be read (`samples=1 step=zwei`).
     let steps = site.diary(job).last_step() as f64;
     assert!(
         (0.0..=4.0 * steps + 10.0).contains(&view.samples),

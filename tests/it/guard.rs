@@ -1,5 +1,5 @@
-//! The executor's guard, against anything that a plan could get wrong: no job outside the partition, and none
-//! of another malleable job, is ever acted upon, and none is launched that an administrator holds.
+//! The executor's guard, against anything that a plan could get wrong. It acts on no job outside the
+//! partition and on no other malleable job. It launches no job that an administrator holds.
 
 use std::sync::Mutex;
 
@@ -10,7 +10,7 @@ use infill_model::{BaseState, Job, JobId, NodeName, Snapshot, Topology, UserId};
 use infill_slurm::{PartitionSharing, PrivacyRules, RestEndpoint, SlurmApi, SlurmError};
 use proptest::prelude::*;
 
-/// A Slurm that does anything to any job, and remembers to which.
+/// A Slurm that does anything to any job, and records which jobs it changed.
 struct Obedient {
     jobs: Vec<Job>,
     touched: Mutex<Vec<JobId>>,
@@ -71,7 +71,7 @@ impl SlurmApi for Obedient {
     }
 }
 
-/// Ids are few, so that jobs and effects meet.
+/// There are few ids, so that jobs and effects meet.
 fn id() -> impl Strategy<Value = JobId> {
     (1u32..6).prop_map(JobId)
 }

@@ -1,12 +1,12 @@
-//! Every command of infill's in README and the guides is run as it stands there, on a real cluster, with
-//! files of the names that it has. One that nobody runs is found.
+//! Runs every infill command in README and the guides as it is written there, on a real cluster, with files
+//! of the names used there. It finds commands that no test runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::harness::{Site, Train};
 
-/// The guides, with README.
+/// The guides, including README.
 const GUIDES: [(&str, &str); 4] = [
     ("README.md", include_str!("../../README.md")),
     ("docs/users.md", include_str!("../../docs/users.md")),
@@ -14,23 +14,24 @@ const GUIDES: [(&str, &str); 4] = [
     ("docs/reference.md", include_str!("../../docs/reference.md")),
 ];
 
-/// Where what a command is about has another name here.
+/// Names of the guides, with their names in this test.
 const NAMES: [(&str, &str); 2] = [("NODE", "n1"), ("TYPE", "cpu")];
 
-/// How it is run.
+/// How a command is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// In a shell, by this user; ends with 0.
+    /// In a shell, by this user. It must end with 0.
     By(&'static str),
-    /// The same, but it goes on until it is stopped.
+    /// In a shell, by this user. It runs until it is stopped.
     Watches,
-    /// As part of the batch script that stands around it, which trains.
+    /// As part of the batch script around it, which trains.
     Script,
-    /// It needs published data, or a program that a cluster for tests has not: it is run where that is told.
+    /// Elsewhere: it needs published data, or a program that a test cluster lacks. The text says where it is
+    /// run.
     Elsewhere(&'static str),
 }
 
-/// How the commands are run that begin so; the first that fits.
+/// How commands with these beginnings are run. The first match counts.
 const WAYS: [(&str, Way); 24] = [
     (
         "infill run --layers ",
@@ -67,14 +68,14 @@ const WAYS: [(&str, Way); 24] = [
     ("TZ=UTC sacct ", Way::By("root")),
 ];
 
-/// The commands of a guide, in their order: indented lines that begin with a program of ours or Slurm's.
-/// Those that go on in the next line are joined.
+/// The commands of a guide, in order: indented lines that begin with one of our programs or Slurm's.
+/// Continued lines are joined.
 fn commands(guide: &str) -> Vec<String> {
     let joined = guide.replace("\\\n", " ");
     let lines =
         joined.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| !line.starts_with(' '));
     let ours = lines.filter(|line| line.starts_with("infill ") || line.starts_with("TZ=UTC "));
-    // What follows is said to people.
+    // The rest of the line is a comment for people.
     ours.map(|line| {
         line.split("  #").next().unwrap_or(line).split(" # ").next().unwrap_or(line).trim().to_owned()
     })
@@ -86,7 +87,7 @@ fn way(command: &str) -> Way {
     found.unwrap_or_else(|| panic!("no test runs {command:?}")).1
 }
 
-/// Files of the names that the guides give them.
+/// Files with the names used in the guides.
 fn write_files(dir: &Path) {
     let history = "submit_s,duration_s,user,name,nodes,gpus\n0,100,ann,a,1,1\n10,300,ben,b,1,2\n20,50,ann,a,1,1\n400,90,ann,a,1,1\n";
     let files = BTreeMap::from([
@@ -99,7 +100,7 @@ fn write_files(dir: &Path) {
     }
 }
 
-/// The batch scripts of a guide: the lines around each `infill run`, from the first `#SBATCH` on.
+/// The batch scripts of a guide: the lines around each `infill run`, starting at the first `#SBATCH`.
 fn scripts(guide: &str) -> Vec<String> {
     let blocks = guide.split("\n\n");
     blocks
@@ -143,7 +144,7 @@ fn every_command_of_the_guides_runs() {
                 }
                 Way::Script | Way::Elsewhere(_) => continue,
             };
-            // Doctor finds what a cluster for tests lacks.
+            // Doctor finds what a test cluster lacks.
             let is_well = code == Some(0) || (command.starts_with("infill doctor") && code == Some(1));
             assert!(is_well, "{guide}: {command}: {code:?} {said}");
             ran += 1;

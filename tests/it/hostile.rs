@@ -1,5 +1,5 @@
-//! What an ordinary user can do to others: at the daemon's port while the daemon is away, and between it and
-//! those who speak to it.
+//! What an ordinary user can do to others: at the daemon's port while the daemon is away, and between the
+//! daemon and its clients.
 
 use std::process::{Child, Stdio};
 
@@ -26,14 +26,15 @@ impl Bob<'_> {
         Bob { site, child, log }
     }
 
-    /// What he was sent and has answered: `path`, `headers`, `body`, `status`, `answer`, `answer_headers`.
+    /// The requests that bob was sent and has answered: `path`, `headers`, `body`, `status`, `answer`,
+    /// `answer_headers`.
     fn heard(&self) -> Vec<Value> {
         let path = self.site.cluster().dir.join(self.log.trim_start_matches('/'));
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// How often he was asked for this.
+    /// How often bob was asked for this.
     fn asked(&self, path: &str) -> usize {
         self.heard().iter().filter(|said| said["path"] == path).count()
     }
@@ -50,8 +51,8 @@ impl Drop for Bob<'_> {
     }
 }
 
-/// Sends what bob has heard to the daemon once more. Nothing of it may bring him anything: of what belongs to
-/// a session nothing is taken twice, and what a hello brings is sealed for somebody else.
+/// Sends everything that bob has received to the daemon once more. It must give bob no advantage: nothing of
+/// a session is accepted twice, and the answer to a hello is sealed for another process.
 fn assert_worth_nothing(site: &Site, heard: &[Value]) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for said in heard.iter().filter(|said| text(&said["path"]).starts_with("/v1/")) {
@@ -65,7 +66,7 @@ fn assert_worth_nothing(site: &Site, heard: &[Value]) {
             })
             .collect();
         let bearer = sent.iter().find(|(name, value)| name == "authorization" && value.starts_with("Bearer"));
-        assert_eq!(bearer, None, "what whoever sees it can use went to bob");
+        assert_eq!(bearer, None, "a secret that anyone can use went to bob");
         let sent: Vec<(&str, &str)> = sent.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         let path = text(&said["path"]);
         let body = text(&said["body"]);
@@ -96,9 +97,9 @@ fn whoever_takes_the_daemons_port_ends_no_job_and_learns_nothing_of_use() {
     let alice = site.must("alice", &["id", "-u"]);
     let mut bob = Bob::starts(&site, "impostor", site.port(), &[alice.trim()]);
     let before = site.diary(job).last_step();
-    // Three polls of each of six sessions, then hellos. Some 25 s: agents ask seldom where nobody proves
-    // anything.
-    site.until("bob to be asked for much, and told hello", 60.0, || {
+    // Three polls of each of six sessions, then hellos. Some 25 s: agents ask rarely where no daemon proves
+    // itself.
+    site.until("bob to get polls and hellos", 60.0, || {
         bob.asked("/v1/agent/poll") >= 18 && bob.asked("/v1/agent/hello") >= 24
     });
     assert!(site.queued(job).is_some_and(|j| j.runs()), "bob has ended alice's job");
@@ -115,7 +116,7 @@ fn whoever_takes_the_daemons_port_ends_no_job_and_learns_nothing_of_use() {
         assert!(output.stdout.is_empty(), "{words:?} prints what bob says");
     }
     let heard = bob.heard();
-    assert!(heard.iter().all(|said| said["path"] != "/v1/control"), "he was told an order");
+    assert!(heard.iter().all(|said| said["path"] != "/v1/control"), "bob got an order");
     bob.end();
     site.start();
     assert_worth_nothing(&site, &heard);
@@ -179,7 +180,7 @@ fn a_hello_that_is_for_another_daemon_is_refused_and_the_next_one_asked() {
     site.until_trains_on(job, 2, 60.0);
     let heard = bob.heard();
     let hellos: Vec<&Value> = heard.iter().filter(|said| said["path"] == "/v1/agent/hello").collect();
-    assert!(!hellos.is_empty(), "nobody has asked bob");
+    assert!(!hellos.is_empty(), "no agent has asked bob");
     for hello in hellos {
         assert_eq!(hello["status"], 421, "{hello}");
         assert!(hello["answer"].as_str().is_some_and(|text| text.contains("daemon.names")), "{hello}");

@@ -1,5 +1,5 @@
-//! Somebody else on the network, beside a job that changes its size while it lives: what he writes is not
-//! believed, and what he sends is not called.
+//! A stranger on the network, beside a job that changes its size while it lives. Its messages are not
+//! believed, and its pickles are not loaded.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -9,13 +9,13 @@ use serde::Deserialize;
 use crate::harness::Site;
 use crate::harness::jobs::PROMPTLY_SECS;
 
-/// In the clusters.
+/// Paths in the clusters.
 const STRANGER: &str = "/opt/infill/contrib/python/tests/stranger.py";
 
-/// Where bob finds the ports of this cluster's trainings, and of nothing else.
+/// The file in which bob finds the ports of this cluster's trainings, and no others.
 const PORTS: &str = "/scratch/ports";
 
-/// Bob goes on for so long: until he is ended.
+/// How long bob goes on: until the test ends the program.
 const BOB_SECS: &str = "600";
 
 /// Shortest time of a step.
@@ -41,14 +41,14 @@ impl Stranger {
         Stranger(command.spawn().expect("nsenter cannot be run"))
     }
 
-    /// Bob begins. Waits until he is connected to a store; at which port.
+    /// Starts bob's program. Waits until it is connected to a store, and returns the port.
     fn connected(site: &Site, words: &[&str]) -> (Stranger, u16) {
         let mut bob = Stranger::begin(site, "bob", words);
         let mut lines = BufReader::new(bob.0.stdout.take().unwrap()).lines();
         let at = lines.find_map(|line| line.ok()?.strip_prefix("at ")?.parse().ok());
-        // He prints more, and must not fail over that.
+        // The program prints more, and must not fail over that.
         std::thread::spawn(move || lines.for_each(drop));
-        (bob, at.expect("a store that he can reach"))
+        (bob, at.expect("a store that bob can reach"))
     }
 }
 
@@ -64,7 +64,7 @@ fn log(site: &Site, job: u32) -> Vec<Line> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Waits until the job trains on so many nodes; its membership.
+/// Waits until the job trains on this many nodes. Returns its membership.
 fn until_world(site: &Site, job: u32, world: u32) -> u64 {
     site.wait(&format!("PyTorch to train on {world} nodes"), 90.0, || {
         log(site, job).last().filter(|line| line.world == world).map(|line| line.membership)
@@ -86,7 +86,7 @@ fn who_writes_to_a_live_jobs_store_neither_holds_it_up_nor_runs_code_in_it() {
 
     let _ports = Stranger::begin(&site, "root", &["ports", PORTS, BOB_SECS]);
     let (_flood, port) = Stranger::connected(&site, &["flood", PORTS, BOB_SECS]);
-    // Where the pickle that he sends would leave a trace, if a process of alice's read it.
+    // A process of alice's that reads bob's pickle would leave a trace here.
     let trace = "/scratch/called";
     let next = (epoch + 1).to_string();
     let port = port.to_string();
@@ -105,7 +105,7 @@ fn who_writes_to_a_live_jobs_store_neither_holds_it_up_nor_runs_code_in_it() {
     for two in lines.windows(2) {
         assert_eq!(two[1].step, two[0].step + 1, "no step is done twice, and none is left out: {two:?}");
     }
-    assert!(lines.iter().all(|line| line.generation == 1), "processes were started anew");
+    assert!(lines.iter().all(|line| line.generation == 1), "processes were started again");
     let view = site.view(job).expect("the job");
     assert_eq!((view.restarts, view.kills), (0, 0), "{view:?}");
     assert!(!site.scratch().join("called").exists(), "alice's processes have called what bob sent");

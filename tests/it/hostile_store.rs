@@ -1,5 +1,5 @@
-//! A user who would fill the store: imports of profiles in a loop, several at a time. Without a cluster, on
-//! the daemon's own loops.
+//! A user who tries to fill the store with imports of profiles in a loop, several at a time. Without a
+//! cluster, on the daemon's own loops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use reqwest::StatusCode;
 
 use crate::load::{Daemon, STRANGER};
 
-/// Importers at a time, profiles of each import, and how often each is sent away before it gives up.
+/// Importers at a time, profiles of each import, and how many refusals each gets before it gives up.
 const IMPORTERS: usize = 8;
 const PROFILES: usize = 64;
 const REFUSALS: usize = 10;
@@ -20,7 +20,7 @@ const REFUSALS: usize = 10;
 /// The default of store.max_profiles_a_user.
 const MOST: usize = 1000;
 
-/// Imports profiles that are new each time until it was sent away often enough. How many were taken.
+/// Imports new profiles each time until it was refused often enough. Returns how many were accepted.
 async fn import(url: String, importer: usize, refused: Arc<AtomicUsize>) -> usize {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let mut taken = 0;
@@ -38,7 +38,7 @@ async fn import(url: String, importer: usize, refused: Arc<AtomicUsize>) -> usiz
                 assert!(answer.headers().contains_key("retry-after"));
                 sent_away += 1;
             }
-            // There is no room for so many.
+            // There is no space for this many.
             StatusCode::PAYLOAD_TOO_LARGE => {}
             other => panic!("{other}: {}", answer.text().await.unwrap()),
         }
@@ -53,7 +53,7 @@ async fn import(url: String, importer: usize, refused: Arc<AtomicUsize>) -> usiz
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_fills_the_store_and_others_go_on_meanwhile() {
-    // Twice is refused, and harmless.
+    // The second call is refused, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let daemon = Daemon::start(2).await;
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -61,7 +61,7 @@ async fn nobody_fills_the_store_and_others_go_on_meanwhile() {
     let refused = Arc::new(AtomicUsize::new(0));
     let importers: Vec<_> =
         (0..IMPORTERS).map(|n| tokio::spawn(import(daemon.url.clone(), n, refused.clone()))).collect();
-    // An agent comes while they do, and rounds go on.
+    // An agent comes meanwhile, and rounds go on.
     daemon.hello(&http, 2).await;
     let began = daemon.rounds().1;
     let end = Instant::now() + Duration::from_secs(60);

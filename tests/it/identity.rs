@@ -1,4 +1,4 @@
-//! Who may do what: credentials, secrets, administrators.
+//! Authorization: credentials, secrets, administrators.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::http::{self, Answer};
 use crate::harness::{Site, Train};
 
-/// What every refusal says, and all that it says.
+/// The whole text of every refusal.
 const REFUSED: &str = r#"{"error":"not proved"}"#;
 
 fn munge(site: &Site, user: &str, payload: &str) -> String {
@@ -18,12 +18,12 @@ fn munge(site: &Site, user: &str, payload: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// A credential as older agents and clients show it.
+/// A credential in the form of older agents and clients.
 fn old_proof(credential: String, nonce: String) -> BodyProof {
     BodyProof { credential: Some(Credential::Munge(Secret(credential))), nonce: Some(nonce) }
 }
 
-/// A hello for `job` on `node`, with a credential that `user` made: an older agent's.
+/// A hello for `job` on `node`, with a credential that `user` made, in the form of an older agent's.
 fn hello(site: &Site, user: &str, job: u32, node: &str, role: AgentRole) -> AgentHello {
     let nonce = format!("nonce-{user}-{job}");
     let payload = hello_payload("hello", Some(JobId(job)), &nonce);
@@ -51,7 +51,7 @@ fn assert_refused(answer: Answer, who: &str) {
     assert_eq!(answer, Answer { status: 401, body: REFUSED.to_owned() }, "{who}");
 }
 
-/// A lead that runs, but whose script is no agent.
+/// A running lead whose script is not an agent.
 fn silent_lead(site: &Site) -> (u32, String) {
     let job = site.sbatch("alice", &["-p", "infill", "--nodes=1"], "sleep 600");
     let node =
@@ -100,8 +100,8 @@ fn a_forged_or_foreign_hello_gets_401_and_no_information() {
     order.proof = old_proof(munge(&site, "alice", &hello_payload("control", None, &nonce)), nonce);
     assert_refused(say(&site, &order), "a credential for another purpose");
 
-    // The good one has been decoded above, with another nonce; a fresh one is welcome once, and no second
-    // time.
+    // The good credential has been decoded above, with another nonce. A fresh one is accepted once, and not a
+    // second time.
     let fresh = hello(&site, "alice", job, &node, AgentRole::Lead);
     assert_eq!(say(&site, &fresh).status, 200);
     assert_refused(say(&site, &fresh), "a replayed credential");
@@ -152,7 +152,7 @@ fn nobody_speaks_for_anothers_job() {
     )[0];
     let list = format!("--nodelist={node_7}");
     let wing = site.sbatch("bob", &["-p", "infill", "--nodes=1", "-J", &wing_name, &list], "sleep 600");
-    // Pending, running or cancelled: it is refused, and soon it is gone.
+    // Pending, running or cancelled: the wing is refused, and soon gone.
     site.until("bob's wing to be cancelled", 20.0, || {
         let role = AgentRole::Wing { lead: JobId(job) };
         assert_refused(say(&site, &hello(&site, "bob", wing, node_7, role)), "a forged wing");
@@ -187,7 +187,7 @@ fn only_administrators_give_orders() {
     }
 }
 
-/// What no reader of the API, the log, `ps` or the file system may find.
+/// Values that no reader of the API, the log, `ps` or the file system may find.
 const TREASURE: &str = "xyzzy-treasure-of-alice";
 
 #[test]
@@ -209,7 +209,7 @@ fn no_environment_command_or_secret_shows_anywhere() {
         &json!({ "job": silent, "node": node, "seen": 0, "wait_secs": 0 }),
         Some(&secret),
     );
-    // A refusal may not log what it refuses.
+    // A refusal must not log the refused text.
     http::post(
         site.port(),
         "/v1/agent/report",
@@ -253,7 +253,7 @@ fn no_environment_command_or_secret_shows_anywhere() {
     assert!(open.is_empty(), "an agent's directory is open to others: {open:?}");
 }
 
-/// Looks into every file that all may read.
+/// Looks into every file that everyone may read.
 fn assert_no_secret_below(dir: &Path, words: &[&str]) {
     use std::os::unix::fs::MetadataExt;
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {

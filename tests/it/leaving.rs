@@ -1,9 +1,9 @@
-//! What leaving costs: each job its own time to save, the site's epilog, and checkpoints that get lost.
+//! The costs of leaving: each job's own time to save, the site's epilog, and lost checkpoints.
 
 use crate::harness::jobs::{PROMPTLY_SECS, clock};
 use crate::harness::{Site, Slurm, Train};
 
-/// Has the job lose a node to a main job and get it back, so often.
+/// Makes the job lose a node to a main job and get it back, this many times.
 fn rescale(site: &Site, job: u32, nodes: usize, times: usize) {
     for _ in 0..times {
         let main = site.main_job(1, &["--nodes=1"]);
@@ -13,7 +13,7 @@ fn rescale(site: &Site, job: u32, nodes: usize, times: usize) {
     }
 }
 
-/// What the job has printed.
+/// The output of the job.
 fn output(site: &Site, job: u32) -> String {
     std::fs::read_to_string(site.scratch().join(format!("{job}.out"))).unwrap_or_default()
 }
@@ -42,7 +42,7 @@ fn a_job_that_saves_slowly_leaves_a_planned_start_in_time_whatever_others_take()
     assert_eq!(site.view(slow).expect("the job").kills, 0);
     let lost = site.diary(slow).lost();
     assert!(lost.iter().all(|lost| *lost == 0), "steps were done again: {lost:?}");
-    // Where nothing is planned it would lose something, and its owner is told.
+    // Without a planned start the job would lose progress, and its owner learns that.
     site.until("the job to be warned", 20.0, || output(&site, slow).contains("saving takes 2"));
     let leaving = site.view(slow).expect("the job").leaving;
     assert!(leaving.contains("where Slurm takes a node back without a plan"), "{leaving}");
@@ -50,7 +50,7 @@ fn a_job_that_saves_slowly_leaves_a_planned_start_in_time_whatever_others_take()
     assert_eq!(site.end_of(slow, 60.0), "COMPLETED 0:0");
 }
 
-/// Reserves nodes for bob, as a list of Slurm's, in so many seconds from now. Returns the moment.
+/// Reserves nodes for bob, as a Slurm host list, this many seconds from now. Returns the time.
 fn reserve(site: &Site, nodes: &str, secs: f64) -> f64 {
     let begin = clock().floor() + secs;
     let at = site.must("root", &["date", "-d", &format!("@{begin}"), "+%Y-%m-%dT%H:%M:%S"]);
@@ -68,7 +68,7 @@ fn jobs_that_save_through_one_pipe_leave_a_planned_start_in_time() {
         let job = Train::on(sizes).run("--grace 200 --profile piped");
         job.flags("--save-secs 6 --pipe /scratch/pipe").submit(&site)
     };
-    // One job alone says how long saving takes: it saves to grow.
+    // A single job shows how long saving takes: it saves to grow.
     let first = train("1-5");
     site.until_trains_on(first, 5, 40.0);
     for _ in 0..2 {
@@ -83,7 +83,7 @@ fn jobs_that_save_through_one_pipe_leave_a_planned_start_in_time() {
     let nodes: Vec<String> =
         site.status().expect("a status").nodes.iter().map(|n| n.node.to_string()).collect();
     let begin = reserve(&site, &nodes.join(","), 120.0);
-    site.until("a job to be told of the others", 30.0, || {
+    site.until("a job to learn of the others", 30.0, || {
         let leaving = site.view(jobs[0]).map(|view| view.leaving).unwrap_or_default();
         leaving.contains("because others will save at the same time")
     });
@@ -92,7 +92,8 @@ fn jobs_that_save_through_one_pipe_leave_a_planned_start_in_time() {
     let started = site.wait("the planned main job to start", 180.0, || site.started_at(planned));
     let late = started - begin;
     eprintln!("the main job started {late:.1} s after the moment that was planned");
-    // Five saves in a row take 30 s. Of whoever counts on one alone Slurm takes the node back, and kills it.
+    // Five saves in a row take 30 s. From a job that plans for one save alone Slurm would take the node and
+    // kill it.
     assert!(late <= 5.0, "it had to wait {late:.1} s");
     assert_eq!(site.logged(&["Slurm takes the node back"]).len(), preempted, "Slurm had to preempt");
     for job in jobs {
@@ -108,7 +109,7 @@ fn the_epilog_is_part_of_leaving() {
     let site = Site::on(&Slurm::default().waits("Epilog", 20), |settings| settings);
     let job = Train::on("1-8").submit(&site);
     site.until_trains_on(job, 8, 40.0);
-    // Three nodes at once say how long the epilog is.
+    // Leaving three nodes at once shows how long the epilog is.
     let main = site.main_job(1, &["--nodes=3"]);
     site.wait("the main job to start", 60.0, || site.started_at(main));
     let view = site.until_trains_on(job, 8, 90.0);
@@ -118,7 +119,7 @@ fn the_epilog_is_part_of_leaving() {
     let started = site.wait("the planned main job to start", 120.0, || site.started_at(planned));
     let late = started - begin;
     eprintln!("the main job started {late:.1} s after the moment that was planned");
-    // Whoever forgot the epilog would be 20 s late.
+    // Without counting the epilog the job would leave 20 s late.
     assert!(late <= 10.0, "it had to wait {late:.1} s");
     assert!(site.diary(job).lost().iter().all(|lost| *lost <= 1), "{:?}", site.diary(job).lost());
     site.must("root", &["scancel", &job.to_string()]);
@@ -142,7 +143,7 @@ fn a_job_that_loses_its_checkpoints_is_told_and_left_alone() {
     let site = Site::acting();
     let job = Train::on("1-8").run("--grace 3 --profile loses").flags("--save-secs 10").submit(&site);
     site.until_trains_on(job, 8, 30.0);
-    // A node that is lost in the first half second is no place for one that loses much by that.
+    // A node that is lost within the first half second is a bad place for a job that then loses much.
     site.until_trains(job, 20, 30.0);
     for nodes in 1..=4 {
         let main = site.main_job(600, &[&format!("--nodes={nodes}")]);
@@ -151,14 +152,14 @@ fn a_job_that_loses_its_checkpoints_is_told_and_left_alone() {
         site.must("root", &["scancel", &main.id.to_string()]);
         site.end_of(main.id, 20.0);
     }
-    // It grew back within seconds if it did not lose what it has done so far.
+    // It would grow back within seconds if it did not lose its progress.
     for _ in 0..20 {
         site.rounds_go_by(1);
         assert_eq!(site.view(job).map_or(0, |v| v.nodes.len()), 4, "it was rescaled again");
     }
     let view = site.view(job).expect("the job");
     assert!(view.kills >= 4 && view.leaving.contains("checkpoints were lost"), "{view:?}");
-    site.until("the job to be told", 10.0, || {
+    site.until("the job to learn it", 10.0, || {
         output(&site, job).contains("of the last 4 checkpoints were lost")
     });
     site.completes(job);

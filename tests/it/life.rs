@@ -62,13 +62,15 @@ fn only_allowed_sizes_run() {
 #[test]
 fn infill_leaves_before_a_planned_start() {
     let site = Site::acting();
-    // What infill holds when the main queue makes its plans: into less than a minute Slurm starts nothing.
+    // These are the nodes that infill holds when the main queue makes its plans. Slurm starts nothing that
+    // would have less than a minute.
     let job = Train::on("1-8").submit(&site);
     let lead = site.until_trains_on(job, 8, 30.0).nodes[0].to_string();
-    // Slurm knows whole seconds: a wing that began in the second of a preemption may be in the main job's
-    // way, and goes.
+    // Slurm uses whole seconds: a wing that began in the second of a preemption may be in the main job's way,
+    // and leaves.
     site.rounds_go_by(3);
-    // The first one ends a little before its limit, so that the second starts when Slurm has planned it.
+    // The first one ends a little before its limit, so that the second starts at the time that Slurm has
+    // planned.
     let first = site.main_job(57, &["--nodes=4", "--time=1", &format!("--exclude={lead}")]);
     site.starts_within(first, PROMPTLY_SECS);
     let second = site.main_job(5, &["--nodes=8", "--time=1"]);

@@ -1,4 +1,4 @@
-//! Jobs whose command stays alive over changes of size: nobody is stopped, no step is lost, no main job
+//! Jobs whose command stays alive when the size changes: no process is stopped, no step is lost, no main job
 //! waits.
 
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ fn live() -> Train {
     Train::on("1-8").program("trainee_live.py")
 }
 
-/// The process of each node, as it last said.
+/// The process of each node, as last reported.
 fn pids(site: &Site, job: u32) -> BTreeMap<String, u32> {
     site.diary(job).all("start").into_iter().map(|e| (e.node.clone(), e.pid)).collect()
 }
 
-/// Which process runs the command on a node.
+/// The process that runs the command on a node.
 fn trainee_on(site: &Site, node: &str) -> Process {
     site.processes()
         .into_iter()
@@ -25,20 +25,20 @@ fn trainee_on(site: &Site, node: &str) -> Process {
         .unwrap_or_else(|| panic!("nothing runs on {node}"))
 }
 
-/// Steps were made one after the other, whatever became of the job, and nobody was told to stop.
+/// Steps follow each other over all changes of the job, and no process was asked to stop.
 #[track_caller]
 fn assert_nothing_stopped(site: &Site, job: u32) {
     let diary = site.diary(job);
     let steps: Vec<u64> = diary.all("step").into_iter().map(|e| e.step).collect();
     assert!(steps.windows(2).all(|two| two[1] == two[0] + 1), "{steps:?}");
-    // A newcomer that has no place yet may be asked to.
+    // A newcomer without a place may be asked to stop.
     let stops: Vec<_> = diary.all("stop").into_iter().filter(|e| e.world > 0).collect();
     assert!(stops.is_empty(), "{stops:?}");
     let view = site.view(job).expect("the job is known");
     assert_eq!((view.restarts, view.kills), (0, 0), "{view:?}");
 }
 
-/// The processes of nodes that the job had before and after are the same.
+/// Nodes that the job had before and after a change still have the same processes.
 #[track_caller]
 fn assert_same_processes(before: &BTreeMap<String, u32>, after: &BTreeMap<String, u32>, nodes: &JobView) {
     for node in nodes.nodes.iter().map(|n| n.as_str()) {
@@ -66,7 +66,7 @@ fn grows_shrinks_and_gives_nodes_to_main_jobs_while_it_trains() {
     let other = site.main_job(20, &["--nodes=3", &format!("--exclude={lead}")]);
     site.starts_within(other, PROMPTLY_SECS);
     let view = site.until_trains_on(job, 5, 40.0);
-    // Slurm may preempt on one node and start on another, which infill left for that meanwhile.
+    // Slurm may preempt on one node and start on another, which infill has left meanwhile.
     let after = pids(&site, job);
     let stayed = view.nodes.iter().filter(|n| after.get(n.as_str()) == grown.get(n.as_str())).count();
     assert!(stayed >= 4 && after.get(&lead) == grown.get(&lead), "{grown:?} became {after:?}");
@@ -93,7 +93,7 @@ fn a_lead_that_is_lost_comes_back_while_the_others_train() {
         assert_eq!(after.get(node), Some(pid), "{node}");
     }
     assert_nothing_stopped(&site, job);
-    // It grows as before, and ends as a job of one lead.
+    // It grows as before, and ends as a job with one lead.
     site.must("root", &["scancel", &main.id.to_string()]);
     site.until_trains_on(job, 8, 60.0);
     assert_nothing_stopped(&site, job);
@@ -149,7 +149,7 @@ fn what_sees_no_way_restarts_from_what_it_has_in_memory() {
     let diary = site.diary(job);
     assert!(!diary.all("stop").is_empty(), "it was restarted");
     assert!(diary.lost().iter().all(|lost| *lost == 0), "{:?}", diary.lost());
-    assert_eq!(site.view(job).map(|v| v.restarts), Some(0), "nobody failed");
+    assert_eq!(site.view(job).map(|v| v.restarts), Some(0), "no process failed");
     site.completes(job);
 }
 

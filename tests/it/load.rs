@@ -1,6 +1,5 @@
-//! A crowd at the daemon's port: sockets that say nothing, agents that poll, and a user whose agents report
-//! that they leave, in a loop. Without a cluster: the daemon's own loops on a Slurm in memory that counts its
-//! dumps.
+//! Load at the daemon's port: silent sockets, polling agents, and a user whose agents report leaving in a
+//! loop. Without a cluster: the daemon's own loops on a Slurm in memory that counts its dumps.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,28 +34,29 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-/// Agents, each of a job of its own with a poll open.
+/// Number of agents. Each has its own job with an open poll.
 const AGENTS: u32 = 1000;
 
-/// Their hellos, one after the other, must be through by then.
+/// Time limit for their hellos, one after the other.
 const HELLOS: Duration = Duration::from_secs(20);
 
-/// By this name the agents mean the daemon: that of its configuration.
+/// The daemon's address in the agents' requests, as in its configuration.
 const TO: &str = "127.0.0.1:6810";
 
-/// Sockets that say nothing: more than the 1,024 descriptors that a process has by default.
+/// Number of silent sockets: more than the 1,024 descriptors that a process has by default.
 const IDLE_SOCKETS: usize = 1100;
 
-/// What a dump takes here.
+/// Time of a dump here.
 const DUMP: Duration = Duration::from_millis(40);
 
-/// How long rounds are looked at, without the crowd and with it.
+/// Time in which rounds are watched, without the load and with it.
 const WATCHED: Duration = Duration::from_secs(8);
 
-/// A new lead's hello must be through by then. The goal is a second; a machine that tests may be busy.
+/// Time limit for a new lead's hello. The goal is a second, but the test machine may be busy.
 const HELLO: Duration = Duration::from_secs(3);
 
-/// What a machine on which other tests run may add to a round, seconds: the goal is twice the time, without.
+/// Time that a busy test machine may add to a round, seconds. Apart from that the goal is twice the time
+/// without load.
 const HICCUP_SECS: f64 = 0.5;
 
 /// Counts dumps.
@@ -119,7 +119,7 @@ impl SlurmApi for Counting {
     }
 }
 
-/// A user of this machine, and no administrator.
+/// A user of this machine who is not an administrator.
 pub const STRANGER: &str = "nobody";
 
 /// An agent's session.
@@ -132,7 +132,7 @@ pub struct Talk {
 }
 
 impl Talk {
-    /// Sends a message; the status of the answer, which must be proved.
+    /// Sends a message. Returns the status of the answer, which must carry a valid proof.
     async fn say(&self, route: &str, body: &impl Serialize) -> u16 {
         let OpenSession { session, key } = &self.opened;
         let body = serde_json::to_vec(body).unwrap();
@@ -150,12 +150,12 @@ impl Talk {
     }
 }
 
-/// A daemon with its loops, and leads that run, each on a node.
+/// A daemon with its loops, and running leads, each on its own node.
 pub struct Daemon {
-    /// What it knows.
+    /// The daemon's context.
     pub context: Arc<DaemonContext>,
     slurm: Arc<Counting>,
-    /// Where it answers.
+    /// The address at which it answers.
     pub url: String,
     address: std::net::SocketAddr,
 }
@@ -170,7 +170,7 @@ fn node(job: u32) -> NodeName {
 }
 
 impl Daemon {
-    /// With so many leads, and one more that says hello later.
+    /// A daemon with this many leads, and one more that says hello later.
     pub async fn start(leads: u32) -> Daemon {
         let fake = FakeSlurm::new(leads, "infill");
         for job in 1..=leads {
@@ -179,7 +179,7 @@ impl Daemon {
         }
         let slurm = Arc::new(Counting { slurm: fake, dumps: Mutex::default() });
         let mut users: BTreeMap<String, UserId> = (6000..6050).map(|u| (u.to_string(), UserId(u))).collect();
-        // One who has no job.
+        // A user without a job.
         users.extend(uid_of(STRANGER).await.map(|uid| (STRANGER.to_owned(), uid)));
         let services = DaemonServices {
             slurm: slurm.clone(),
@@ -202,7 +202,7 @@ impl Daemon {
         Daemon { context, slurm, url: format!("http://{address}"), address }
     }
 
-    /// The session that a new lead is given.
+    /// The session that a new lead gets.
     pub async fn hello(&self, http: &reqwest::Client, job: u32) -> Talk {
         let hello = AgentHello {
             proof: BodyProof::default(),
@@ -235,7 +235,7 @@ impl Daemon {
         Talk { http: http.clone(), url: self.url.clone(), opened, last: Arc::default() }
     }
 
-    /// Seconds of the rounds so far, and how many there were.
+    /// Seconds of the rounds so far, and their number.
     pub fn rounds(&self) -> (f64, f64) {
         let text = self.context.metrics.encode_text();
         let value = |name: &str| {
@@ -258,7 +258,7 @@ impl Daemon {
     }
 }
 
-/// Polls for ever; each answer but a standing assignment is a failure.
+/// Polls forever. Each answer other than a standing assignment is a failure.
 async fn poll(talk: Talk, job: u32) {
     loop {
         let body = json!({ "job": job, "node": node(job), "seen": u64::MAX, "wait_secs": 30 });
@@ -266,12 +266,12 @@ async fn poll(talk: Talk, job: u32) {
     }
 }
 
-/// Reports that it leaves, again and again; how often.
+/// Reports leaving again and again. Returns how often it was accepted.
 async fn leave(talk: Talk, job: u32, until: Instant) -> u64 {
     let report = AgentReport { job: JobId(job), node: node(job), events: vec![AgentEvent::Leaving] };
     let mut said = 0;
     while Instant::now() < until {
-        // In a loop it is sent away most of the time.
+        // In a loop it is refused most of the time.
         match talk.say(routes::AGENT_REPORT, &report).await {
             204 => said += 1,
             status => assert_eq!(status, 429),
@@ -294,7 +294,7 @@ fn raise_open_files() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_and_a_loop_keep_nobody_waiting() {
     raise_open_files();
-    // Twice is refused, and harmless.
+    // The second call is refused, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let daemon = Daemon::start(AGENTS + 1).await;
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -314,7 +314,7 @@ async fn a_crowd_and_a_loop_keep_nobody_waiting() {
     for (job, talk) in (1..=AGENTS).zip(&talks) {
         polls.spawn(poll(talk.clone(), job));
     }
-    // Jobs 50, 100, … are one user's.
+    // Jobs 50, 100, … belong to one user.
     let until = Instant::now() + WATCHED + HELLO;
     let leavers: Vec<_> =
         (1..=4).map(|n| leave(talks[50 * n as usize - 1].clone(), 50 * n, until)).map(tokio::spawn).collect();

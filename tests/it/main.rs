@@ -1,8 +1,7 @@
 //! The integration suite: infill and its agents on real Slurm clusters.
 //!
-//! Each test borrows a whole cluster (`harness::Site`) made by `slurm/minicluster`, does what it likes to it,
-//! and gives it back restored. Needs root on Linux; without, every test that needs a cluster fails and says
-//! so.
+//! Each test borrows a whole cluster (`harness::Site`) made by `slurm/minicluster`, changes it, and returns
+//! it restored. Tests need root on Linux; without it, every test that needs a cluster fails and says so.
 //!
 //! | variable | default | what it does |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! Execution plans that need more of a host's memory than there is: tried once, remembered, and no failure.
+//! Execution plans that need more memory than a host has: tried once and remembered, but not a failure.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::harness::Site;
 
-/// Bytes that the slurmd of the cluster and all that they start may have together.
+/// Memory limit of the cluster's slurmd and their children together, bytes.
 const LIMIT_BYTES: u64 = 1 << 30;
 
-/// What a worker of the plan `offload` wants of its host, twice as much.
+/// Host memory of a worker of the plan `offload`: twice the limit.
 const HUNGRY: &str = "exec python3 -c 'held = bytearray(b\"x\") * (1 << 31)'";
 
-/// Seconds in which the job has failed with one plan and ended with the other.
+/// Seconds within which the job has failed with one plan and ended with the other.
 const ENDS_SECS: f64 = 180.0;
 
 /// A cgroup with a limit, in which the slurmd of a cluster are.
@@ -24,19 +24,19 @@ struct Cgroup {
 }
 
 impl Cgroup {
-    /// Puts all slurmd of the site's cluster into a new one. `None` where this machine lets nobody.
+    /// Moves all slurmd of the site's cluster into a new cgroup. `None` where this machine does not allow it.
     fn of(site: &Site) -> Option<Cgroup> {
         let (top, limit) = match Path::new("/sys/fs/cgroup/memory").is_dir() {
             true => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
             false => ("/sys/fs/cgroup", "memory.max"),
         };
         let dir = Path::new(top).join(format!("infill-test-{}", std::process::id()));
-        // Version 2: the controller may be off for what is below the top.
+        // Version 2: the controller may be off below the top.
         std::fs::write(Path::new(top).join("cgroup.subtree_control"), "+memory").ok();
         std::fs::create_dir(&dir).ok()?;
         let cgroup = Cgroup { dir, home: Path::new(top).join("cgroup.procs") };
         std::fs::write(cgroup.dir.join(limit), LIMIT_BYTES.to_string()).ok()?;
-        // Else the kernel swaps instead.
+        // Otherwise the kernel swaps.
         std::fs::write(cgroup.dir.join("memory.swap.max"), "0").ok();
         for slurmd in site.processes().iter().filter(|p| p.name == "slurmd") {
             std::fs::write(cgroup.dir.join("cgroup.procs"), slurmd.pid.to_string()).ok()?;
@@ -58,7 +58,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Runs a job on two nodes whose first plan has its second worker do `hungry`; `said`: what the job prints
+/// Runs a job on two nodes. The second worker of its first plan runs `hungry`; `said` is the job's output
 /// then.
 fn is_tried_once(site: &Site, hungry: &str, said: impl Fn(&str) -> bool) {
     let program = format!(
@@ -98,7 +98,7 @@ fn a_plan_that_the_kernel_kills_for_memory_is_tried_once() {
     let Some(_cgroup) = Cgroup::of(&site) else {
         return skip_test("no cgroups with a memory controller in which root may make others");
     };
-    // What the kernel kills says nothing itself.
+    // A process that the kernel kills reports nothing itself.
     is_tried_once(&site, HUNGRY, |output| {
         output.contains("the kernel has killed processes of the command") && !output.contains("MemoryError")
     });

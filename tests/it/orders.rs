@@ -5,7 +5,7 @@ use infill_model::ControlState;
 use crate::harness::jobs::PROMPTLY_SECS;
 use crate::harness::{Site, Train, train::SUBLINEAR};
 
-/// What Slurm says of a job, without what changes by itself.
+/// Slurm's record of a job, without the parts that change by themselves.
 fn record(site: &Site, job: u32) -> Vec<(String, String)> {
     let moving =
         ["EligibleTime", "AccrueTime", "LastSchedEval", "StartTime", "EndTime", "Scheduler", "RunTime"];
@@ -28,7 +28,7 @@ fn observing_touches_nothing() {
     assert!(site.queue().iter().all(|j| j.lead().is_none()), "there are wings: {:?}", site.queue());
     let round = site.round().expect("a round");
     assert!(!round.acting);
-    assert!(round.plan.jobs.iter().any(|j| !j.nodes.is_empty()), "it plans all the same: {:?}", round.plan);
+    assert!(round.plan.jobs.iter().any(|j| !j.nodes.is_empty()), "it still plans: {:?}", round.plan);
 }
 
 fn order(site: &Site, user: &str, word: &str) -> (Option<i32>, String) {
@@ -71,7 +71,7 @@ fn pause_resume_and_drain() {
         queue.len() == 2
             && queue.iter().all(|j| j.state == "PENDING" && j.reason.to_lowercase().contains("held"))
     });
-    // The order outlives the daemon.
+    // The order stays after a restart of the daemon.
     site.kill_daemon();
     site.start();
     assert_eq!(site.status().expect("a status").control, ControlState::Draining);

@@ -1,4 +1,4 @@
-//! A daemon that hangs, or that nobody reaches: training goes on.
+//! A daemon that hangs or cannot be reached: training goes on.
 
 use std::thread::sleep;
 use std::time::Duration;

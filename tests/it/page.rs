@@ -1,5 +1,5 @@
-//! The page and the report on a real cluster: a link opens one session, which reads as its owner; what the
-//! map tells agrees with accounting.
+//! The page and the report on a real cluster. A link opens one session, which reads as its owner. The map
+//! agrees with accounting.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::harness::{Browser, Screen, Site, Slurm, Train, http};
 use infill_testkit::skips::skip_test;
 
-/// A link that this user asks for.
+/// A link that this user requests.
 fn link(site: &Site, user: &str) -> String {
     let text = site.must(user, &["infill", "web"]);
     let link = text.lines().next().filter(|line| line.contains("#ticket="));
     link.unwrap_or_else(|| panic!("no link: {text}")).trim().to_owned()
 }
 
-/// The ticket of one.
+/// The ticket of a link.
 fn ticket(site: &Site, user: &str) -> String {
     link(site, user).split_once("#ticket=").expect("a ticket").1.to_owned()
 }
@@ -29,7 +29,7 @@ fn open(site: &Site, ticket: &str, headers: &[(&str, &str)]) -> http::Answer {
     http::send(site.port(), "POST", "/v1/web/sessions", &headers, body.as_bytes()).expect("an answer")
 }
 
-/// Shows a user's page in a browser of their own.
+/// Shows a user's page in a separate browser.
 fn shown(site: &Site, user: &str, name: &'static str, screen: Screen) -> Browser {
     let browser = Browser::open(name, screen);
     browser.go_to(&link(site, user));
@@ -41,7 +41,7 @@ fn contains(selector: &str, words: &str) -> String {
     format!("return document.querySelector({selector:?})?.innerText.includes({words:?}) ?? false")
 }
 
-/// A cell of a job's row says this.
+/// A script that finds this text in a cell of a job's row.
 fn says(job: u32, column: usize, words: &str) -> String {
     let row = format!(
         "[...document.querySelectorAll('#jobs tbody tr')].find(r => r.cells[0].innerText === '{job}')"
@@ -83,7 +83,7 @@ fn a_link_opens_one_session_which_reads_as_its_owner() {
         (status["jobs"][0]["job"].as_u64(), status["nodes"].as_array().map(Vec::len)),
         (Some(u64::from(job)), Some(0))
     );
-    // It reads, and nothing else.
+    // The session may read, and nothing else.
     let order = json!({ "control": "paused" });
     let answer = http::post(site.port(), "/v1/control", &order, Some(&secret)).expect("an answer");
     assert!((400..500).contains(&answer.status), "{}", answer.body);
@@ -96,8 +96,11 @@ fn a_link_opens_one_session_which_reads_as_its_owner() {
         &format!("/v1/timeline?from={}&to={}", clock() - 600, clock()),
     );
     let codes = codes(&map.json());
-    assert!(codes.contains(&6) && codes.iter().all(|code| *code <= 6), "hers is one of somebody: {codes:?}");
-    // Sessions end when their owner says so, and nobody else's.
+    assert!(
+        codes.contains(&6) && codes.iter().all(|code| *code <= 6),
+        "hers shows as another user's: {codes:?}"
+    );
+    // Sessions end when their owner says so. Others' sessions stay.
     let refused = site.exec("bob", &["infill", "web", "--revoke", "alice"]);
     assert_eq!(refused.status.code(), Some(4), "{refused:?}");
     let reads = || read(&site, &secret, "/v1/status").status;
@@ -113,14 +116,14 @@ fn a_link_opens_one_session_which_reads_as_its_owner() {
     );
 }
 
-/// What nodes were used for, as codes.
+/// The use of nodes, as codes.
 fn codes(map: &Value) -> Vec<u64> {
     let rows = map["rows"].as_array().expect("rows");
     let runs = rows.iter().flat_map(|row| row["runs"].as_array().cloned().unwrap_or_default());
     runs.map(|run| run[2].as_u64().expect("a code")).collect()
 }
 
-/// The status and the text with which `web.socket` answers.
+/// The status and the text of an answer over `web.socket`.
 fn vouched(site: &Site, request: &str, user: Option<&str>) -> (String, String) {
     let mut stream = UnixStream::connect(site.scratch().join("web.sock")).expect("the socket");
     let user = user.map(|user| format!("X-Remote-User: {user}\r\n")).unwrap_or_default();
@@ -158,7 +161,7 @@ fn a_web_server_of_the_sites_says_who_reads_and_nobody_is_root_by_that() {
     }
     let mode = site.must("root", &["stat", "-c", "%a %U", "/scratch/web.sock"]);
     assert_eq!(mode.trim(), "660 infill");
-    // The next daemon opens it anew.
+    // The next daemon opens it again.
     site.kill_daemon();
     site.start();
     site.until("alice to see her job again", 30.0, || jobs("alice") == Some(1));
@@ -199,7 +202,11 @@ fn what_happens_is_on_the_page_as_it_happens() {
     browser.until("the page to go on", 10.0, "return document.querySelector('#notice').hidden");
     browser.until("the job to be there again", 10.0, &says(job, 1, evil));
     browser.run("document.getElementById('logout').click()");
-    browser.until("the page to know nobody", 10.0, &contains("#notice", "For a new link, run: infill web"));
+    browser.until(
+        "the page to lose its session",
+        10.0,
+        &contains("#notice", "For a new link, run: infill web"),
+    );
     let rest = browser.run("return [sessionStorage.length, document.getElementById('logout').hidden]");
     assert_eq!(rest, json!([0, true]), "nothing is left of the session");
 }
@@ -219,7 +226,7 @@ fn the_page_is_for_all_screens_and_for_the_keyboard() {
     browser.show_on(Screen { dark: true, ..Screen::DESK });
     assert_ne!(browser.run(paper), light);
     browser.keep("dark");
-    // The map is reached by the keyboard alone, and so is what is known of the job.
+    // The keyboard alone reaches the map and the details of the job.
     let focused = "return document.activeElement.id || document.activeElement.innerText";
     let reached: Vec<String> = (0..40)
         .map(|_| {

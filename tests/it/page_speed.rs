@@ -1,5 +1,5 @@
-//! How quick the page is on a large machine: 10,000 nodes and a day of them, in a real browser. Without a
-//! cluster: the daemon's own loops on a Slurm in memory. `tests/run.sh --page` runs it, optimised.
+//! Measures how fast the page is on a large machine: 10,000 nodes and a day of their use, in a real browser.
+//! Without a cluster: the daemon's own loops on a Slurm in memory. `tests/run.sh --page` runs it, optimised.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,33 +27,33 @@ use crate::harness::{Browser, Screen};
 const NODES: u32 = 10_000;
 const HOURS: i64 = 24;
 
-/// Changes of what nodes are used for, in a day.
+/// Changes of node use in a day.
 const CHANGES: u32 = 250_000;
 
-/// Times that the page is opened.
+/// Number of times that the page is opened.
 const OPENED: usize = 5;
 
-/// Zooms, and answers that are asked for.
+/// Numbers of zooms, and of answers that are requested.
 const TIMES: usize = 60;
 
-/// Updates of the page, over which its memory is watched.
+/// Number of page updates over which its memory is watched.
 const UPDATES: usize = 120;
 
-/// Pages that watch at a time.
+/// Number of pages that watch at a time.
 const WATCHERS: usize = 50;
 
-/// So often the daemon is alone for a while, and then watched, and how long each is, seconds.
+/// Number of times that the daemon is alone for a while and then watched, and the length of each, seconds.
 const TURNS: usize = 8;
 const TURN_SECS: u64 = 30;
 
-/// Of the threads of the daemon under test.
+/// Prefix of the names of the tested daemon's threads.
 const THREADS: &str = "daemon";
 
 fn now() -> UnixTime {
     UnixTime(crate::harness::jobs::clock() as i64)
 }
 
-/// What each node was used for until now, hour by hour; the last is under way.
+/// The use of each node until now, hour by hour. The last hour is not over.
 fn day() -> Vec<UsageHour> {
     let end = now().0;
     let mut random = 1_u64;
@@ -86,7 +86,7 @@ fn day() -> Vec<UsageHour> {
 struct Daemon {
     context: Arc<DaemonContext>,
     port: u16,
-    /// Its loops end with it.
+    /// The daemon's loops, which end with it.
     runtime: Runtime,
 }
 
@@ -102,7 +102,7 @@ impl Daemon {
         format!("http://127.0.0.1:{}/", self.port)
     }
 
-    /// Seconds of rounds so far, and how many there were.
+    /// Seconds of rounds so far, and their number.
     fn rounds(&self) -> (f64, f64) {
         let text = self.context.metrics.encode_text();
         let value = |name: &str| {
@@ -171,7 +171,7 @@ fn p95(values: &[f64]) -> f64 {
 
 const DRAWN: &str = "return Number(document.getElementById('map').dataset.drawn ?? 0)";
 
-/// Milliseconds from a click until the map is drawn anew, and of these for drawing.
+/// Milliseconds from a click until the map is drawn again, and the part of them for drawing.
 fn zoom(browser: &Browser, button: &str) -> (f64, f64) {
     let script = format!(
         "const map = document.getElementById('map'); const before = map.dataset.view; const begun = performance.now();
@@ -193,7 +193,7 @@ fn heap(browser: &Browser) -> f64 {
     used["usedSize"].as_f64().expect("a size") / 1e6
 }
 
-/// Milliseconds and kilobytes of answers, each of another stretch of time.
+/// Milliseconds and kilobytes of answers, each for another time range.
 async fn answers(url: &str) -> (Vec<f64>, Vec<f64>) {
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let mut millis = Vec::new();
@@ -213,7 +213,7 @@ async fn answers(url: &str) -> (Vec<f64>, Vec<f64>) {
     (sorted(millis), sorted(kilobytes))
 }
 
-/// Asks as a page does that stays open, for ever.
+/// Requests updates as an open page does, forever.
 async fn watch(url: String) {
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let mut seen = now().0;
@@ -229,7 +229,7 @@ async fn watch(url: String) {
             let answer = answer.expect("an answer").error_for_status().expect("a good one");
             assert!(answer.bytes().await.is_ok());
         }
-        // As of the round that has just been told of.
+        // As of the round that was just announced.
         seen = now().0;
     }
 }
@@ -244,7 +244,7 @@ fn cost(daemon: &Daemon) -> (f64, f64) {
     ((cpu_secs() - cpu) / TURN_SECS as f64, round)
 }
 
-/// What it costs alone, and what with watchers. They take turns: what else the machine does is in both.
+/// The cost without watchers and with them. They take turns, so that both include the machine's other work.
 fn costs(daemon: &Daemon) -> [(f64, f64); 2] {
     let watchers = Runtime::new().expect("a runtime");
     let turns = (0..TURNS).map(|_| {

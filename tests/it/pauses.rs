@@ -1,4 +1,4 @@
-//! How long a training pauses over a change of its size: measured with real PyTorch, and shown as a table.
+//! Measures how long a training pauses when its size changes, with real PyTorch, and shows a table.
 //!
 //! A pause lasts from the last step before a change to the first one after it, less a usual step, in the
 //! training's own log. `tests/run.sh --pauses` runs it.
@@ -19,24 +19,24 @@ use crate::harness::jobs::clock;
 use crate::harness::{Site, Slurm, Train, processes::Process};
 use crate::sites::{self, write_summary};
 
-/// Nodes of the cluster, all of which the training may have.
+/// Nodes of the cluster. The training may have all of them.
 const NODES: usize = 4;
 
 /// Shortest time of a step, seconds.
 const STEP_SECS: f64 = 0.2;
 
-/// Newcomers warm up for about so long before they are let in, seconds; for less where the nodes come to a
-/// membership that is younger.
+/// Newcomers warm up for about this time before they join, seconds. The time is shorter if the nodes join a
+/// younger membership.
 const WARM_SECS: f64 = 4.0;
 
-/// Losses of a training, after which the next ones are another's, on a new cluster: a node on which the
-/// command has failed is left alone for a while, and for longer each time.
+/// Number of losses of a training. Then a new training on a new cluster takes over, because a node on which
+/// the command failed is avoided for longer each time.
 const LOSSES_EACH: usize = 6;
 
-/// Longest until a change has come about, with all that Slurm does, seconds.
+/// Time limit for a change, including all of Slurm's work, seconds.
 const CHANGE_SECS: f64 = 150.0;
 
-/// A network, by the width of its middle layer: it has about the square of it in parameters.
+/// A network, by the width of its middle layer. It has about the square of the width in parameters.
 #[derive(Clone, Copy)]
 struct Model {
     name: &'static str,
@@ -48,7 +48,7 @@ struct Model {
 const SMALL: Model = Model { name: "small", width: 64, steps_between: 15 };
 const LARGE: Model = Model { name: "25 M parameters", width: 5000, steps_between: 5 };
 
-/// What makes the training change its size.
+/// The reason for a change of size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
@@ -80,7 +80,7 @@ struct Change {
     step_secs: f64,
     /// Steps that were made again.
     lost: u64,
-    /// Share of the usual steps that were made while newcomers warmed up, if there were any.
+    /// Steps made while newcomers warmed up, as a share of the usual ones, if there were newcomers.
     while_warming: Option<f64>,
     /// Seconds from the submission of the main job to its start, if there was one.
     main_secs: Option<f64>,
@@ -110,7 +110,7 @@ struct Traced {
     node: String,
 }
 
-/// The training under test, on a cluster of its own.
+/// The training under test, on a separate cluster.
 struct Subject {
     site: Site,
     job: u32,
@@ -126,8 +126,8 @@ fn times(name: &str) -> usize {
 impl Subject {
     fn start(model: Model, live: bool) -> Subject {
         let site = Site::on(&Slurm::default().nodes(NODES), |s| s.set("agent.preempt_leave_secs", 2.5));
-        // Without the agent's socket it restarts, as any other program. Its steps take as long on any number
-        // of nodes: what it would report says that more of them are worth nothing.
+        // Without the agent's socket it restarts, as any other program. Its steps take equally long on any
+        // number of nodes, so its reports would say that further nodes are worth nothing.
         let way = if live { "env -u INFILL_PROGRESS" } else { "env -u INFILL_PROGRESS -u INFILL_CONTROL" };
         let script = format!(
             "cd /scratch\n infill run --grace 20 --curve 1:10,2:19,3:27,4:35 -- {way} \
@@ -149,8 +149,8 @@ impl Subject {
         self.read("train.jsonl")
     }
 
-    /// Waits until it trains on so many nodes, and has made enough steps there; the lead's node and the
-    /// wings'.
+    /// Waits until it trains on this many nodes and has made enough steps there. Returns the lead's node and
+    /// the wings' nodes.
     fn until_settled(&self, nodes: usize) -> (String, Vec<String>) {
         self.site.until(&format!("the training to have {nodes} nodes"), CHANGE_SECS, || {
             let lines = self.lines();
@@ -162,8 +162,8 @@ impl Subject {
         (nodes.next().expect("it has a lead"), nodes.collect())
     }
 
-    /// Does something, waits for what comes of it, and notes how long the steps paused; returns its place
-    /// in the list.
+    /// Does something, waits for its effect, and records how long the steps paused. Returns the position in
+    /// the list.
     fn change(&mut self, kind: Kind, act: impl FnOnce(&Site)) -> usize {
         let before = self.lines().last().expect("it has made steps").place();
         act(&self.site);
@@ -200,11 +200,11 @@ impl Subject {
         let old = self.members(before);
         let new = self.members(after);
         let stays: Vec<&String> = old.keys().filter(|n| new.contains_key(*n)).collect();
-        assert!(!stays.is_empty(), "nobody stayed: {old:?} became {new:?}");
+        assert!(!stays.is_empty(), "no process stayed: {old:?} became {new:?}");
         assert!(stays.iter().all(|n| old[*n] == new[*n]), "{old:?} became {new:?}");
     }
 
-    /// A main job takes a node; it is gone at the end.
+    /// A main job takes a node and leaves at the end.
     fn preempt(&mut self, kind: Kind, node: &str) {
         let mut main = None;
         let at = self.change(kind, |site| {
@@ -219,7 +219,8 @@ impl Subject {
         });
     }
 
-    /// It gets nodes. `again`: the lead has still to come back, which is no growth of the planner's.
+    /// The training gets nodes. `again`: the lead has still to come back, so this is not a growth by the
+    /// planner.
     fn grow(&mut self, again: bool, act: impl FnOnce(&Site)) {
         if again {
             act(&self.site);
@@ -240,13 +241,13 @@ impl Subject {
         });
     }
 
-    /// The processes of a membership, by their nodes: a newcomer that still warms up is none of them.
+    /// The processes of a membership, by node. A newcomer that still warms up is not part of it.
     fn members(&self, membership: u64) -> BTreeMap<String, u32> {
         let traced = self.read::<Traced>("train.trace").into_iter();
         traced.filter(|t| t.membership == membership).map(|t| (t.node, t.pid)).collect()
     }
 
-    /// A wing that makes steps; which of them changes with the round.
+    /// A wing that makes steps. The choice changes with the round.
     fn wing(&self, mut wings: Vec<String>, round: usize) -> String {
         let last = self.lines().pop().expect("it has made steps");
         let members = self.members(last.membership);
@@ -263,7 +264,7 @@ impl Subject {
             .unwrap_or_else(|| panic!("nothing runs on {node}"))
     }
 
-    /// Loses a wing without notice.
+    /// Kills a wing without notice.
     fn lose(&mut self, kind: Kind, node: &str) {
         let command = self.command_on(node);
         let daemon = format!("node:{node}");
@@ -282,7 +283,7 @@ impl Subject {
         }
     }
 
-    /// Its checkpoint is for what needs a restart: no live change has written one.
+    /// The checkpoint is for restarts: no live change has written one.
     fn end(self) -> Vec<Change> {
         let wrote = self.site.scratch().join("train.pt").exists();
         assert_eq!(wrote, !self.live, "a checkpoint was written");

@@ -1,4 +1,4 @@
-//! Jobs are laid on few switches, as a real slurmctld tells of them.
+//! Jobs are laid on few switches, with the topology of a real slurmctld.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use infill_api::JobView;
 use crate::harness::train::SUBLINEAR;
 use crate::harness::{Site, Slurm, Train};
 
-/// Nodes that follow each other by name hang on different switches.
+/// Nodes with consecutive names are on different switches.
 const TREE: &str =
     "SwitchName=odd Nodes=n[1,3,5]\nSwitchName=even Nodes=n[2,4,6]\nSwitchName=top Switches=odd,even\n";
 
@@ -16,7 +16,7 @@ fn site(plugin: &str, topology: &str) -> Site {
     Site::on(&slurm.file("topology.conf", topology).kept(), |s| s.set("advisor.probe", false))
 }
 
-/// The remainders of the numbers of its nodes: nodes of one switch have the same.
+/// The remainders of its nodes' numbers: nodes of one switch have the same.
 fn switches(view: &JobView) -> BTreeSet<u32> {
     let number = |name: String| name.trim_start_matches('n').parse::<u32>().expect("a number") % 2;
     view.nodes.iter().map(|node| number(node.to_string())).collect()

@@ -1,5 +1,5 @@
-//! A real program under real execution plans: `examples/train_plans.py` is driven from plan to plan, and
-//! learns what it learns in one process.
+//! A real program under real execution plans: `examples/train_plans.py` moves from plan to plan, and learns
+//! the same as in one process.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,20 +8,20 @@ use infill_model::MalleableState;
 
 use crate::harness::{Site, Slurm};
 
-/// Which plan runs on how many nodes: a change of size is one of the plan.
+/// The plan for each number of nodes: a change of size also changes the plan.
 const PLANS: [(&str, u32); 4] = [("tp2-gc", 4), ("zero1", 3), ("fsdp", 2), ("ddp-ga4", 1)];
 
-/// Steps under each plan, at the least. Before the end of the first, the signal just ends it.
+/// Fewest steps under each plan. Before the end of the first step, the signal just ends the program.
 const STEPS: u64 = 5;
 
 /// Nodes of the cluster.
 const NODES: u32 = 8;
 
-/// Ranks sum 64-bit numbers in another order, which comes to 1e-15. Without the optimizer's states, losses
-/// are 0.16 apart.
+/// Ranks sum 64-bit numbers in another order, a difference of 1e-15. Without the optimizer's states, losses
+/// differ by 0.16.
 const TOLERANCE: f64 = 1e-9;
 
-/// What both trainings are told of the model.
+/// The facts about the model that both trainings get.
 const MODEL: &str = "--double --global-batch 24";
 
 /// A line of the example's log: one step.
@@ -38,7 +38,7 @@ fn log(site: &Site, name: &str) -> Vec<Line> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// The plans of the example's model by `plans_of`, less those that are not asked for, each at its sizes.
+/// The plans of `plans_of` for the example's model, less those not wanted, each at its sizes.
 fn write_plans(site: &Site, plans: &[(&str, &str)]) {
     let sizes: Vec<String> = plans.iter().map(|(name, nodes)| format!("{name:?}: {nodes:?}")).collect();
     let program = format!(
@@ -53,7 +53,7 @@ fn write_plans(site: &Site, plans: &[(&str, &str)]) {
     site.must("alice", &["python3", "-B", "-c", &program]);
 }
 
-/// The training from its start in one process, so many steps: its losses against those of a job.
+/// Trains this many steps in one process from the start, and compares the losses with those of a job.
 fn compare_with_one_process(site: &Site, job: u32) -> f64 {
     let changed = log(site, &job.to_string());
     let steps = changed.len() as u64;
@@ -86,7 +86,7 @@ fn check_plans(site: &Site) {
     );
 }
 
-/// Waits until it trains on so many nodes under their plan, and then for some steps more.
+/// Waits until it trains on this many nodes under their plan, and then for some more steps.
 fn until_trains(site: &Site, job: u32, nodes: u32) {
     let (plan, _) = PLANS.into_iter().find(|(_, n)| *n == nodes).expect("a plan of this size");
     let last = || log(site, &job.to_string()).into_iter().next_back();
@@ -98,8 +98,8 @@ fn until_trains(site: &Site, job: u32, nodes: u32) {
 
 #[test]
 fn changes_of_plan_and_size_change_nothing_of_what_is_learned() {
-    // Nothing may be cut off: four interpreters with PyTorch share two cores. Steps are slow enough for more
-    // nodes to be faster under any plan there, for what is faster is what runs.
+    // Four interpreters with PyTorch share two cores, so no time may be cut off. Steps are slow enough for
+    // more nodes to be faster under any plan, because the fastest plan runs.
     let site = Site::with(|s| s.set("agent.preempt_leave_secs", 20.0));
     let sizes: Vec<(&str, String)> = PLANS.iter().map(|(name, nodes)| (*name, nodes.to_string())).collect();
     let sizes: Vec<(&str, &str)> = sizes.iter().map(|(name, nodes)| (*name, nodes.as_str())).collect();
@@ -112,7 +112,7 @@ fn changes_of_plan_and_size_change_nothing_of_what_is_learned() {
     );
     let job = site.sbatch("alice", &["-p", "infill", "-J", "gpt", "--chdir=/tmp", "--nodes=1-4"], &script);
     until_trains(&site, job, 4);
-    // Once it is known how fast that is, it comes back to it whatever is expected of other plans.
+    // Once its speed is known, the planner comes back to it, whatever it expects of other plans.
     site.until("the first plan to be measured", 120.0, || {
         let learned = site.must("root", &["infill", "profiles", "list", "--json"]);
         let learned: Value = serde_json::from_str(&learned).expect("a document of profiles");
@@ -136,8 +136,8 @@ fn changes_of_plan_and_size_change_nothing_of_what_is_learned() {
     assert!(apart < TOLERANCE, "the losses are {apart:e} apart");
 }
 
-/// What a step takes under each plan on one of the nodes with two CPUs and with four, seconds; n nodes take
-/// an n-th of it.
+/// Seconds of a step under each plan on one of the nodes with two CPUs and with four. n nodes take an n-th of
+/// it.
 const PACES: [(&str, &str, f64, f64); 4] = [
     ("ddp", "1-4", 6.0, 3.0),
     ("zero1", "1-4", 4.8, 2.4),
@@ -145,7 +145,7 @@ const PACES: [(&str, &str, f64, f64); 4] = [
     ("tp2", "2,4", 9.0, 4.5),
 ];
 
-/// Steps after which a job that takes 0.6 s for each rests where it is.
+/// Number of steps after which a job with steps of 0.6 s stays where it is.
 const STEPS_AT_REST: usize = 80;
 
 #[test]
@@ -170,7 +170,7 @@ fn the_best_plan_size_and_type_of_a_real_program_are_found() {
         if advice.borrow().last() != Some(&view.advice) {
             advice.borrow_mut().push(view.advice);
         }
-        // Longer than it is ever brought anywhere to be measured. The next best takes a fourth longer.
+        // Longer than any measurement. The next best takes a fourth longer.
         let log = log(&site, &job.to_string());
         let last = log.get(log.len().checked_sub(STEPS_AT_REST)?..)?;
         let rests = last.iter().all(|line| (line.plan.as_str(), line.world) == ("zero1", 4));

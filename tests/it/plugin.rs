@@ -1,4 +1,4 @@
-//! job_submit.lua on the real slurmctld: what becomes of each kind of submission.
+//! job_submit.lua on the real slurmctld: the result of each kind of submission.
 
 use crate::harness::Site;
 

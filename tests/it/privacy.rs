@@ -1,4 +1,4 @@
-//! Who sees what on a real Slurm that keeps jobs private: readers prove who they are by MUNGE, and the
+//! What each user sees on a real Slurm that keeps jobs private. Readers prove who they are by MUNGE, and the
 //! command line does so by itself.
 
 use infill_api::DaemonStatus;
@@ -20,13 +20,13 @@ fn on_a_private_site_users_see_their_own_jobs() {
     let runs = |user: &str| status(&site, user).jobs.iter().any(|j| j.job.0 == job && j.nodes.len() == 2);
     site.until("alice to see her job", 40.0, || runs("alice"));
 
-    // Nobody without proof, whatever the route.
+    // No route answers without a proof.
     for path in ["/v1/status", "/v1/round", "/v1/plan", "/v1/rounds", "/v1/profiles"] {
         let answer = http::get(site.port(), path).expect("an answer");
         assert_eq!(answer.status, 401, "{path}: {}", answer.body);
         assert!(!answer.body.contains("alice"), "{path}: {}", answer.body);
     }
-    // Others count what they do not see.
+    // The totals include jobs that the user does not see.
     let seen = status(&site, "bob");
     assert!(seen.jobs.is_empty() && seen.hidden.jobs == 1 && seen.hidden.job_nodes == 2, "{seen:?}");
     assert!(seen.nodes.len() == 8 && seen.nodes.iter().all(|n| n.job.is_none()), "{seen:?}");
@@ -42,7 +42,7 @@ fn on_a_private_site_users_see_their_own_jobs() {
         Some(5),
         "as if it were not there"
     );
-    // Its owner, Slurm's operator (the daemon's user is one, too) and root.
+    // Its owner, Slurm's operator (the daemon's user is one too) and root.
     for user in ["alice", "root", "infill"] {
         assert!(site.must(user, &["infill", "explain", &id]).contains("alice"), "{user}");
         let round: Value = serde_json::from_str(&site.read(user, "/v1/round").body).expect("a round");
@@ -51,7 +51,7 @@ fn on_a_private_site_users_see_their_own_jobs() {
             "{round}"
         );
     }
-    // Other numbers are for everybody.
+    // Everyone sees the other numbers.
     let metrics = http::get(site.port(), "/metrics").expect("metrics").body;
     assert!(metrics.contains("infill_held_nodes 2") && !metrics.contains("alice"), "{metrics}");
 }
@@ -59,7 +59,7 @@ fn on_a_private_site_users_see_their_own_jobs() {
 #[test]
 fn without_munge_it_says_what_to_do() {
     let site = Site::with(|s| s.set("http.read", "proof"));
-    // Alone with these programs.
+    // The path has only these programs.
     let status = |hide: &str, programs: &str| {
         let link = format!("for p in {programs}; do ln -s $(command -v $p) $d; done; i=$(command -v infill)");
         let script = format!(

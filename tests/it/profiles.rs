@@ -1,11 +1,11 @@
-//! Profiles as users and administrators handle them: listed, carried away, forgotten, brought back.
+//! Profiles as users and administrators use them: listed, exported, deleted, imported again.
 
 use infill_api::ProfilesView;
 use serde_json::Value;
 
 use crate::harness::{Site, Train};
 
-/// A name that no other test gives to its jobs.
+/// A job name that no other test uses.
 const NAME: &str = "carried";
 
 fn exit(site: &Site, user: &str, words: &[&str]) -> Option<i32> {
@@ -30,11 +30,11 @@ fn a_job_is_measured_and_its_profile_is_carried_around() {
     let shown = site.must("bob", &["infill", "profiles", "show", NAME]);
     assert!(shown.contains(&format!("{NAME} of alice on ")) && shown.contains('●'), "{shown}");
     assert!(site.must("bob", &["infill", "profiles", "show", NAME, "--svg", "-"]).starts_with("<svg"));
-    // A row is stored when a stretch of the job has ended.
+    // A row is stored when a part of the job has ended.
     let history = ["infill", "profiles", "show", NAME, "-u", "alice", "--history", "--json"];
     site.until("what was measured to be kept", 30.0, || {
-        let told: Value = serde_json::from_str(&site.must("bob", &history)).expect("a document");
-        told["histories"][0]["rows"].as_array().is_some_and(|rows| rows.iter().any(|r| r["job"] == job))
+        let history: Value = serde_json::from_str(&site.must("bob", &history)).expect("a document");
+        history["histories"][0]["rows"].as_array().is_some_and(|rows| rows.iter().any(|r| r["job"] == job))
     });
 
     let exported = site.must("alice", &["infill", "profiles", "export", "-n", NAME, "--me"]);

@@ -1,4 +1,5 @@
-//! What a job is promised (`--at-least=asked`), by its own log: `examples/paced.py` notes each of its steps.
+//! The rate promised to a job (`--at-least=asked`), checked by its own log: `examples/paced.py` logs each of
+//! its steps.
 
 use serde::Deserialize;
 
@@ -6,20 +7,20 @@ use infill_model::{MalleableState, ScalingCurve};
 
 use crate::harness::{Site, jobs::clock};
 
-/// How all jobs here scale: less than in proportion, so that others make more of each further node than the
-/// job that is promised something, until they have as many.
+/// The curve of all jobs here. They scale less than in proportion, so other jobs gain more from each further
+/// node than the promised job, until they have equally many.
 const CURVE: &str = "1:10,2:19,3:28,4:37,5:45,6:53,7:60,8:66";
 
-/// Nodes that the promised job asks for, of the eight that there are.
+/// Nodes that the promised job asks for, out of eight.
 const ASKED: u32 = 4;
 
 /// Samples of a step.
 const BATCH: f64 = 2.0;
 
-/// Rates are judged over so many steps: two seconds.
+/// Rates are averaged over this many steps: two seconds.
 const STEPS: usize = 37;
 
-/// A busy machine is late with a step now and then.
+/// A busy machine is sometimes late with a step.
 const TOLERANCE: f64 = 0.9;
 
 /// Seconds within which a job that has lost a node to a main job is brought back to its promise.
@@ -47,15 +48,15 @@ fn log(site: &Site, job: u32) -> Vec<Line> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// The rates between changes, by the log: of each run of so many steps of one generation the end, the nodes
-/// and the samples a second.
+/// The rates between changes, from the log. Each run of this many steps of one generation gives its end, its
+/// nodes and its samples a second.
 fn rates(lines: &[Line]) -> Vec<(f64, u32, f64)> {
     let runs = lines.windows(STEPS + 1).filter(|run| run[0].generation == run[STEPS].generation);
     let rate = |run: &[Line]| BATCH * STEPS as f64 / (run[STEPS].time - run[0].time);
     runs.map(|run| (run[STEPS].time, run[0].world, rate(run))).collect()
 }
 
-/// What `infill explain` says of the last round of a job.
+/// The output of `infill explain` for the last round of a job.
 fn explained(site: &Site, job: u32) -> String {
     let said = site.must("alice", &["infill", "explain", &job.to_string()]);
     let of_job = format!("  job {job}: ");
@@ -63,7 +64,7 @@ fn explained(site: &Site, job: u32) -> String {
 }
 
 fn until_says(site: &Site, job: u32, words: &str) {
-    let what = format!("job {job} to be told: {words}");
+    let what = format!("job {job} to be explained: {words}");
     let said = std::cell::RefCell::new(String::new());
     site.until(&what, 60.0, || {
         let now = explained(site, job);
@@ -91,8 +92,8 @@ fn what_was_asked_for_is_made_in_a_crowd_by_the_programs_own_log() {
     until_says(&site, job, &format!("of the {ASKED} nodes asked for, which takes"));
     let since = clock();
 
-    // Alone it has all nodes; in the crowd what it was promised. Two of the others take the rest, and one is
-    // promised nothing, for all of that is too little for it.
+    // Alone the job has all nodes; among others it has what it was promised. Two of the others take the rest.
+    // One is promised nothing, because the rest is too little for it.
     let mut others = vec![submit(&site, "--at-least=asked:5")];
     others.extend((0..2).map(|_| submit(&site, "")));
     others.iter().for_each(|other| until_runs(&site, *other));
@@ -100,7 +101,7 @@ fn what_was_asked_for_is_made_in_a_crowd_by_the_programs_own_log() {
     site.until("the others to have what they can", 60.0, || site.nodes_of(job).len() == ASKED as usize);
     site.rounds_go_by(30);
 
-    // The main queue takes one of its nodes. Others give one up, for they have more than their least.
+    // The main queue takes one of its nodes. Another job gives one up, because it has more than its minimum.
     let lost = site.nodes_of(job).into_iter().next_back().expect("a node");
     let main = site.main_job(600, &["--nodes=1", &format!("--nodelist={lost}")]);
     let lost_at = site.wait("the main job to start", 60.0, || site.started_at(main));

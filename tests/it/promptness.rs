@@ -1,5 +1,5 @@
-//! The headline promise over a whole run: main jobs start promptly. A single test allows its main job more,
-//! because other clusters share the machine; all of them together must keep these limits.
+//! The main promise over a whole run: main jobs start promptly. A single test allows its main job more time,
+//! because other clusters share the machine. All tests together must keep these limits.
 
 use crate::harness::record;
 
@@ -9,13 +9,13 @@ const MEDIAN_SECS: f64 = 2.0;
 /// At most [`MOST_SLOW`] main jobs take longer than this, seconds.
 const SLOW_SECS: f64 = 5.0;
 
-/// One: a machine that runs several clusters may stop for a moment.
+/// One, because a machine that runs several clusters may stop for a moment.
 const MOST_SLOW: usize = 1;
 
 /// No main job takes longer than this, seconds.
 const LIMIT_SECS: f64 = 15.0;
 
-/// A median of fewer main jobs says little.
+/// With fewer main jobs the median says little.
 const FEWEST: usize = 10;
 
 /// Sums up a run's delays, or says which limit they break. Each is a test's name and seconds.

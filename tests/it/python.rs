@@ -1,5 +1,5 @@
-//! The Python package at work: the PyTorch example, rescaled at random moments, sees each sample of each
-//! epoch once and learns what an undisturbed training learns.
+//! The Python package in use: the PyTorch example, rescaled at random moments, sees each sample of each epoch
+//! once. It learns the same as an undisturbed training.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,11 +23,11 @@ const GLOBAL_BATCH: u32 = 150;
 /// Enough for all rescales on a busy machine.
 const EPOCHS: u32 = 18;
 
-/// Longest time that the job is left alone at one size, in steps.
+/// Longest time that the job stays at one size, in steps.
 const MOST_STEPS: u64 = 12;
 
-/// As in the package's own tests: ranks sum 64-bit numbers in another order, and training makes that grow to
-/// some 1e-12. One sample in another's place, once, moves weights by 0.4.
+/// As in the package's own tests: ranks sum 64-bit numbers in another order, and training lets the difference
+/// grow to some 1e-12. A single wrong sample moves weights by 0.4.
 const TOLERANCE: f64 = 1e-8;
 
 /// One line of the example's trace: what one rank did in one step.
@@ -58,8 +58,8 @@ fn trace(site: &Site, name: &str) -> Vec<Line> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Waits until it trains on so many nodes, and then for so many steps more; before the end of the first step,
-/// the signal just ends it.
+/// Waits until it trains on this many nodes, and then for this many steps more. Before the end of the first
+/// step, the signal just ends it.
 fn until_trains(site: &Site, world: u32, steps: u64) {
     let lead = || trace(site, "job").into_iter().rfind(|l| l.rank == 0);
     let begun = site
@@ -67,8 +67,8 @@ fn until_trains(site: &Site, world: u32, steps: u64) {
     site.until("some more steps", 60.0, || lead().is_some_and(|l| l.step >= begun.step + steps));
 }
 
-/// Each sample once, each step by all ranks of one generation, and all ranks of a generation up to the same
-/// step.
+/// Checks that each sample comes once, each step comes from all ranks of one generation, and all ranks of a
+/// generation end with the same step.
 fn check(lines: &[Line]) {
     let mut seen = BTreeMap::<u32, Vec<u32>>::new();
     let mut ranks = BTreeMap::<(u64, u64, u32), BTreeSet<u32>>::new();
@@ -90,13 +90,13 @@ fn check(lines: &[Line]) {
 
 #[test]
 fn ten_rescales_at_random_moments_change_nothing_of_what_is_learned() {
-    // Nothing may be cut off: four interpreters with PyTorch share two cores.
+    // Four interpreters with PyTorch share two cores, so no time may be cut off.
     let site = Site::with(|s| s.set("agent.preempt_leave_secs", 20.0));
     let alone =
         format!("cd /scratch && export MASTER_PORT={} && python3 {}", site.port() + 1, flags("alone"));
     site.must("alice", &["bash", "-c", &alone]);
 
-    // Twice the nodes, half a step: one that gains nothing from more nodes would be left with few.
+    // Twice the nodes, half a step. A job that gains nothing from more nodes would be left with few.
     let pace = "--step-secs $(awk \"BEGIN { print 0.4 / $WORLD_SIZE }\")";
     let script =
         format!("cd /scratch\n infill run --grace 60 -- bash -c 'exec python3 {} {pace}'", flags("job"));

@@ -1,4 +1,4 @@
-//! The PyTorch example, data-parallel over real processes: what it has learned survives every rescale and
+//! The PyTorch example, data-parallel over real processes: its learned state survives every rescale and
 //! failure.
 
 use std::collections::BTreeMap;
@@ -148,7 +148,7 @@ fn a_live_training_changes_its_size_without_a_restart() {
     until_world(job, 2);
     site.must("root", &["scancel", &first.id.to_string()]);
     until_world(job, 4);
-    // Whether the lead's node is among them or not: only then it is started anew.
+    // Only without the lead's node the lead is started again.
     let lead = site.view(job).expect("the daemon knows it").nodes[0].to_string();
     let exclude = format!("--exclude={lead}");
     let second = site.main_job(600, &["--nodes=5", &exclude]);
@@ -170,5 +170,5 @@ fn a_live_training_changes_its_size_without_a_restart() {
             eprintln!("{} to {} nodes: {pause:.2} s more than a step", two[0].world, two[1].world);
         }
     }
-    assert!(lines.iter().all(|line| line.generation == 1), "processes were started anew");
+    assert!(lines.iter().all(|line| line.generation == 1), "processes were started again");
 }

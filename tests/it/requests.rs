@@ -1,4 +1,4 @@
-//! What users ask for with sbatch, and what other users of the cluster may be called.
+//! Requests that users make with sbatch, and unusual names of users.
 
 use crate::harness::jobs::clock;
 use crate::harness::{Site, Slurm, Train};
@@ -15,14 +15,14 @@ fn a_name_that_is_no_text_blinds_nobody() {
     assert!(status.problems.is_empty(), "{:?}", status.problems);
     assert!(site.logged(&["does not answer"]).is_empty());
     site.must("root", &["scancel", &odd.to_string()]);
-    // It must also know that the job has ended.
+    // The daemon must also know that the job has ended.
     site.must("alice", &["scancel", &job.to_string()]);
     site.until("the daemon to see that the job is gone", 15.0, || {
         site.view(job).is_none_or(|v| v.state == infill_model::MalleableState::Ended)
     });
 }
 
-/// Nodes that the daemon counts as this job's, in any round from its submission on.
+/// Nodes that the daemon counts for this job, in any round since its submission.
 fn takes_nothing(site: &Site, job: u32, why: &str) {
     let why = why.to_owned();
     site.until(&format!("the daemon to say {why:?}"), 15.0, || {
@@ -80,7 +80,7 @@ fn a_job_that_must_not_start_takes_nothing_from_the_first_round() {
 #[test]
 fn a_hold_by_a_person_is_never_undone() {
     let site = Site::acting();
-    // It cannot start: it waits, released, for a node that is not free for it.
+    // The job cannot start. It waits, released, for a node that is not free for it.
     let main = site.main_job(600, &["--nodes=8"]);
     site.starts_within(main, 20.0);
     let job = Train::on("1-8").submit(&site);
@@ -93,7 +93,7 @@ fn a_hold_by_a_person_is_never_undone() {
     takes_nothing(&site, job, "is held by an administrator");
     site.must("root", &["scontrol", "release", &job.to_string()]);
     site.until_trains_on(job, 8, 40.0);
-    // Of a job that runs it counts as soon as it has to wait.
+    // For a running job the limit counts as soon as it has to wait.
     site.must("root", &["scontrol", "hold", &job.to_string()]);
     site.rounds_go_by(2);
     site.must("root", &["scontrol", "requeue", &job.to_string()]);
@@ -135,7 +135,7 @@ fn the_users_own_time_limit_and_limits_of_the_qos_hold() {
     assert_eq!(site.field(job, "TimeLimit"), "00:02:00");
     // The user may have one job, and has it.
     let second = Train::on("1-8").submit(&site);
-    site.until("Slurm's reason to be told", 30.0, || {
+    site.until("Slurm's reason to be shown", 30.0, || {
         site.view(second).is_some_and(|v| v.why.contains("Slurm says QOSMaxJobsPerUserLimit"))
     });
     site.until("its nodes to be another's", 30.0, || site.view(second).is_some_and(|v| v.nodes.is_empty()));
@@ -148,7 +148,7 @@ fn the_users_own_time_limit_and_limits_of_the_qos_hold() {
 fn a_daemon_that_may_not_see_jobs_any_more_forgets_none() {
     let site = Site::on(&Slurm::default().set("PrivateData=jobs"), |s| s);
     let job = Train::on("1-4").submit(&site);
-    // Readers without proof see no job here: the job itself says how it fares.
+    // Readers without a proof see no job here, so the job itself reports its state.
     let trains = || site.nodes_of(job).len() == 4 && site.diary(job).worlds().last() == Some(&4);
     site.until("the job to train on 4 nodes", 40.0, trains);
     let generations = site.diary(job).worlds().len();

@@ -1,4 +1,4 @@
-//! Clusters with settings of their own, and daemons that hang: what other tests of real sites stand on.
+//! Clusters with special settings, and hanging daemons: the basis of other tests of real sites.
 
 use crate::harness::{Settings, Site, Slurm, Train};
 
@@ -74,7 +74,7 @@ const BACKLOG: usize = 14;
 
 #[test]
 fn gaps_are_filled_where_backfill_never_rests() {
-    // It sleeps for a second after each job, and begins anew a second after its end.
+    // Backfill sleeps for a second after each job, and begins again a second after its end.
     let slow = "SchedulerParameters=bf_interval=1,bf_yield_interval=1,bf_yield_sleep=1000000,bf_continue,\
                 bf_resolution=60,sched_interval=5,batch_sched_delay=0";
     let slurm = Slurm::default().nodes(4).set(&slow.replace(char::is_whitespace, ""));
@@ -89,7 +89,7 @@ fn gaps_are_filled_where_backfill_never_rests() {
     });
     let job = Train::on("1-3").submit(&site);
     site.until_trains_on(job, 3, 150.0);
-    // So far, all looks may have fallen between two cycles.
+    // Until now, all snapshots may have fallen between two cycles.
     site.until("three looks while backfill is at work", 120.0, || {
         site.logged(&["backfill is at work; what it wiped comes from its last cycle"]).len() >= 3
     });

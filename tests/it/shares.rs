@@ -7,10 +7,10 @@ use infill_api::JobView;
 use crate::harness::jobs::{JobRow, MainJob};
 use crate::harness::{Site, Slurm, Train};
 
-/// Nodes.
+/// Number of nodes.
 const NODES: usize = 3;
 
-/// Longest that a main job may wait for a GPU of ours, seconds.
+/// Longest that a main job may wait for one of our GPUs, seconds.
 const LATE_SECS: f64 = 3.0;
 
 fn site() -> Site {
@@ -18,7 +18,7 @@ fn site() -> Site {
     Site::on(&slurm, |s| s.set("gaps.lend", "gpus"))
 }
 
-/// The same, and the last node has no GPUs.
+/// As above, with a last node that has no GPUs.
 fn site_with_a_cpu_node() -> Site {
     let slurm = Slurm::default().nodes(NODES).set("Epilog=/bin/true").lends_gpus().cpu_nodes(1).kept();
     Site::on(&slurm, |s| s.set("gaps.lend", "gpus").set("nodes.cpus", 4))
@@ -30,9 +30,10 @@ fn train(site: &Site) -> u32 {
     Train::on("1").option("--comment=infill:gpus=1-16").run(curve).submit(site)
 }
 
-/// A main job with so many GPUs of this node and their share of it, which starts at once.
+/// A main job with this many GPUs of the node and their share of it, which starts at once.
 fn main_job_on(site: &Site, node: &str, gpus: u32) -> MainJob {
-    let (gpus, memory) = (format!("--gpus-per-node={gpus}"), format!("--mem={}", 4000 * gpus));
+    let memory = format!("--mem={}", 4000 * gpus);
+    let gpus = format!("--gpus-per-node={gpus}");
     let main = site.main_job(600, &["-N1", "-w", node, &gpus, "--cpus-per-gpu=4", &memory]);
     site.starts_within(main, LATE_SECS);
     main
@@ -63,9 +64,10 @@ fn workers_of_two_gpus_are_on_one_node_each() {
     // The GPU that is left of n1 is too little for this job, and enough for another.
     let single = Train::on("1").user("bob").option("--gpus=1").run("--grace 10 --curve 1:9").submit(&site);
     site.until_trains_on(single, 1, 60.0);
-    assert_eq!(site.view(job).expect("the job").nodes.len(), 5, "nobody made room");
+    assert_eq!(site.view(job).expect("the job").nodes.len(), 5, "no job made room");
 
-    // A main job for one GPU takes one worker, whose other GPU stays idle or is lent to who can use it.
+    // A main job for one GPU takes one worker. The worker's other GPU stays idle or is lent to a job that can
+    // use it.
     let before = ids(&site.parts(job));
     let main = main_job_on(&site, "n2", 1);
     site.until_trains_on(job, 4, 30.0);
@@ -86,7 +88,7 @@ fn workers_of_two_gpus_are_on_one_node_each() {
 #[test]
 fn jobs_are_on_as_few_nodes_as_they_can_be() {
     let site = site();
-    // Free are one, two and three GPUs: by their names n3 comes first, and n1 last.
+    // One, two and three GPUs are free. By name n3 comes first, and n1 last.
     let mains = [("n1", 2), ("n2", 3), ("n3", 1)].map(|(node, gpus)| main_job_on(&site, node, gpus));
     let hosts = |job: u32| {
         let view = site.view(job).expect("the job");
@@ -100,7 +102,7 @@ fn jobs_are_on_as_few_nodes_as_they_can_be() {
     site.until_trains_on(three, 3, 60.0);
     assert_eq!(hosts(three), BTreeSet::from(["n3".to_owned()]), "all that is left of one");
 
-    // Why each of these is a Slurm job of its own: Slurm takes no GPU from one that runs.
+    // This is why each of them is a separate Slurm job: Slurm takes no GPU from a running job.
     let [_, of_three, _] = &mains;
     for change in ["TresPerNode=gres/gpu:2", "Gres=gpu:2", "NumTasks=1"] {
         site.run("root", &["scontrol", "update", &format!("JobId={}", of_three.id), change]);
@@ -113,7 +115,7 @@ fn jobs_are_on_as_few_nodes_as_they_can_be() {
 
 #[test]
 fn the_partition_s_limit_on_the_cpus_of_a_node_is_kept() {
-    // Four CPUs with a GPU: two of the four GPUs of each node.
+    // Four CPUs come with a GPU: this needs two of the four GPUs of each node.
     let slurm = Slurm::default().nodes(NODES).set("Epilog=/bin/true").lends_gpus();
     let slurm = slurm.set("PartitionName=infill MaxCPUsPerNode=8");
     let site = Site::on(&slurm, |s| s.set("gaps.lend", "gpus"));
@@ -167,7 +169,7 @@ fn gpus_beside_main_jobs_are_lent_one_by_one() {
     let idle = site.metric("infill_idle_beside_gpus");
     assert_eq!(idle, 0.0, "all that is idle is lent");
 
-    // What it leaves is lent again.
+    // The GPU that it leaves is lent again.
     site.must("root", &["scancel", &main.id.to_string()]);
     site.until_trains_on(job, 9, 40.0);
     assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "steps were lost");
@@ -185,7 +187,7 @@ fn two_jobs_beside_each_other_and_a_daemon_that_is_killed() {
     site.until_trains_on(first, 10, 60.0);
     let all: Vec<JobRow> = site.parts(first).into_iter().chain(site.parts(second)).collect();
     let gpus: BTreeSet<(String, String)> = all.iter().map(|p| gpu_of(&site, p)).collect();
-    assert_eq!(gpus.len(), all.len(), "nobody shares a GPU: {gpus:?}");
+    assert_eq!(gpus.len(), all.len(), "no two workers share a GPU: {gpus:?}");
 
     let before = [first, second].map(|job| {
         let view = site.view(job).expect("the job");
@@ -200,16 +202,17 @@ fn two_jobs_beside_each_other_and_a_daemon_that_is_killed() {
     });
     assert_eq!(after[1], before[1], "the second trains on where it is");
     assert_eq!(after[0].0, before[0].0, "so does the first: {before:?} {after:?}");
-    // Each stops alone.
+    // Each worker stops alone.
     site.must("root", &["scancel", &second.to_string()]);
     site.until("the second to be gone", 20.0, || site.parts(second).is_empty());
     assert!(site.parts(first).len() >= 10);
     site.completes(first);
 }
 
-/// A main job with so many CPUs of the node that has no GPUs, which starts at once.
+/// A main job with this many CPUs of the node without GPUs, which starts at once.
 fn main_job_without_gpus(site: &Site, cpus: u32) -> MainJob {
-    let (cpus, memory) = (format!("--cpus-per-task={cpus}"), format!("--mem={}", 1000 * cpus));
+    let memory = format!("--mem={}", 1000 * cpus);
+    let cpus = format!("--cpus-per-task={cpus}");
     let main = site.main_job(600, &["-N1", "-n1", "-w", "n3", &cpus, &memory]);
     site.starts_within(main, LATE_SECS);
     main
@@ -308,7 +311,7 @@ fn what_users_ask_for_on_nodes_without_gpus() {
     }
     let lead = site.sbatch("alice", &["-p", "infill", "--comment=infill:cpus=8-16", "-c8"], "true");
     assert_eq!([site.field(lead, "NumCPUs"), site.field(lead, "CPUs/Task")], ["8", "8"]);
-    // What the site's settings say agrees with its plug-in.
+    // The site's settings agree with its plug-in.
     let doctor = site.run("infill", &["infill", "doctor"]);
     assert!(doctor.contains("slurmctld runs infill's job_submit plug-in"), "{doctor}");
 }

@@ -1,9 +1,9 @@
-//! The same story on a real cluster and in the simulator: at every moment at which both have settled, each
-//! job has as many nodes here as there.
+//! The same story on a real cluster and in the simulator: whenever both have settled, each job has equally
+//! many nodes in both.
 //!
-//! The cluster goes first. What its main queue did is read from Slurm's accounting, and replayed. Between a
-//! happening and the settled state the two may differ by seconds: a real job takes its time to stop and
-//! start. Node names are not compared, for nodes are alike.
+//! The cluster goes first. Its main queue is read from Slurm's accounting, and replayed. Between an event and
+//! the settled state the two may differ by seconds, because a real job takes time to stop and start. Node
+//! names are not compared, because nodes are alike.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,30 +25,30 @@ use infill_traces::read_sacct;
 use crate::harness::jobs::{MainJob, clock};
 use crate::harness::{Settings, Site};
 
-/// The malleable jobs: name, owner, curve. Each curve has a knee, so that every number of nodes has one best
-/// division, by more than a rescale costs.
+/// The malleable jobs: name, owner, curve. Each curve has a knee, so that every number of nodes has a single
+/// best division. It is better than the next by more than a rescale costs.
 const JOBS: [(&str, &str, &str); 2] = [
     ("alpha", "alice", "1:10,2:19,3:27,4:28,5:28.5,6:29,7:29.4,8:29.8"),
     ("beta", "bob", "1:10,2:18,3:23,4:28,5:33,6:34,7:34.5,8:35"),
 ];
 
-/// What rescales are taken to cost: about what they do on these clusters.
+/// The assumed costs of rescales, about as on these clusters.
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 3.0, down_secs: 3.0, start_secs: 4.0 };
 
-/// Nothing has settled that has not been the same for so long, seconds.
+/// A state counts as settled when it has not changed for this long, seconds.
 const SETTLED_SECS: f64 = 5.0;
 
 /// Longest that settling may take, seconds.
 const SETTLES_SECS: f64 = 60.0;
 
-/// By how much windows may differ, seconds: both follow from a start and a limit.
+/// Longest difference of windows, seconds. Both follow from a start and a limit.
 const WINDOW_DIFFERS_SECS: f64 = 5.0;
 
-/// The limit of the main job that runs into it, minutes; and how much later Slurm may notice, seconds.
+/// The limit of the main job that reaches it, minutes, and the longest delay until Slurm notices, seconds.
 const LIMIT_MINS: u32 = 2;
 const NOTICES_SECS: f64 = 60.0;
 
-/// What was the case at a settled moment.
+/// The state at a settled moment.
 #[derive(Debug)]
 struct Settled {
     what: &'static str,
@@ -57,7 +57,7 @@ struct Settled {
     idle: usize,
     /// Nodes of each job.
     sizes: [usize; 2],
-    /// When the main queue wants nodes, where that is planned.
+    /// When the main queue wants nodes, if that is planned.
     windows: BTreeMap<NodeName, UnixTime>,
 }
 
@@ -70,7 +70,7 @@ fn settings(site: &Site) -> Settings {
     Settings::quick(site.port())
         .set("planner.curves", curves)
         .set("planner.costs", costs)
-        // What was there before must not matter to what is best now.
+        // Earlier events must not affect what is best now.
         .set("planner.hysteresis", 0.0)
 }
 
@@ -82,7 +82,7 @@ fn submit(site: &Site, (name, user, curve): (&str, &str, &str)) -> u32 {
     site.sbatch(user, &["-p", "infill", "-J", name, "--nodes=1-8"], &script)
 }
 
-/// What is the case now, if the plan is what the jobs have and `idle` nodes are the main queue's to give.
+/// The present state, if jobs have what the plan says and the main queue leaves `idle` nodes.
 fn present(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Option<Settled> {
     let status = site.status()?;
     let round = site.round()?;
@@ -103,7 +103,7 @@ fn present(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Opti
     let windows = status.nodes.iter().filter_map(|n| Some((n.node.clone(), n.window_end?))).collect();
     (carried_out && found == idle).then(|| Settled {
         what,
-        // It has been so for longer, and in the present second a main job may still start.
+        // The state has lasted longer. In the present second a main job may still start.
         at: clock() as i64 - 1,
         idle,
         sizes: jobs.map(held),
@@ -111,7 +111,7 @@ fn present(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Opti
     })
 }
 
-/// Waits until nothing has changed for a while, with so many nodes for the malleable jobs.
+/// Waits until nothing has changed for a while, with this many nodes for the malleable jobs.
 fn settle(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Settled {
     let mut since: Option<(f64, [usize; 2])> = None;
     let settled = site.wait(what, SETTLES_SECS, || {
@@ -124,14 +124,14 @@ fn settle(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Settl
     settled
 }
 
-/// A main job that starts at once, whoever is on its nodes.
+/// A main job that starts at once, even if its nodes are in use.
 fn intrude(site: &Site, secs: u32, options: &[&str]) -> MainJob {
     let job = site.main_job(secs, options);
     site.starts_within(job, 10.0);
     job
 }
 
-/// The story: the settled moments, the main jobs, and when the malleable ones were submitted.
+/// The story: the settled moments, the main jobs, and when the malleable jobs were submitted.
 fn on_the_cluster(site: &Site) -> (Vec<Settled>, Vec<u32>, Vec<f64>) {
     // The replay begins with the first main job's start.
     let opening = intrude(site, 3, &["--nodes=1"]);
@@ -155,14 +155,14 @@ fn on_the_cluster(site: &Site) -> (Vec<Settled>, Vec<u32>, Vec<f64>) {
     moments.push(settle(site, "all nodes idle again", jobs, 8));
     let two = intrude(site, 3600, &["--nodes=2", "--time=10"]);
     moments.push(settle(site, "two nodes taken", jobs, 6));
-    // The replay ends with the last one's; a job that still runs in the log's last second would be left out
-    // of it.
+    // The replay ends with the last job's end. A job that still runs in the log's last second would be left
+    // out of it.
     let closing = intrude(site, 3, &["--nodes=1"]);
     site.end_of(closing.id, 20.0);
     (moments, [opening, over, behind, two, closing].map(|j| j.id).to_vec(), submitted)
 }
 
-/// What the accounting says of these jobs, once it knows of all.
+/// The accounting of these jobs, once it is complete.
 fn accounted(site: &Site, jobs: &[u32]) -> JobLog {
     let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
     let columns = "JobID,User,Account,Partition,Submit,Start,End,Timelimit,NNodes,NodeList,State";
@@ -171,7 +171,7 @@ fn accounted(site: &Site, jobs: &[u32]) -> JobLog {
     let file = tempfile::NamedTempFile::new().expect("a file");
     site.wait("the accounting to know all main jobs", 30.0, || {
         std::fs::write(file.path(), site.must("root", &words)).expect("the file can be written");
-        // These jobs are all that ran.
+        // No other jobs ran.
         let log = JobLog { complete_from: None, ..read_sacct(file.path()).ok()?.value };
         (log.jobs.len() == jobs.len()).then_some(log)
     })
@@ -196,7 +196,7 @@ fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> PolicyScore {
     let workload: Vec<WorkloadJob> = JOBS.iter().zip(submitted).map(job).collect();
     let setup = SimulationSetup {
         queue: MainQueue::Log(LogQueue::new(log, None)),
-        // In the daemon too a node-second of each job's smallest size weighs the same.
+        // As in the daemon, a node-second weighs the same at each job's smallest size.
         supply: JobSupply::from_list(&workload, &curves, SampleWorth::NodeSecond).expect("a workload"),
         costs: COSTS,
         accounting: ChangeAccounting::Pause,
@@ -222,7 +222,7 @@ fn simulated(outcome: &PolicyScore, at: i64) -> (usize, [usize; 2]) {
     (here.len(), [size(0), size(1)])
 }
 
-/// When the simulator's backfill plans to take each node, as it stands at a moment.
+/// When the simulator's backfill plans to take each node, as planned at this moment.
 fn planned(log: &JobLog, at: i64) -> BTreeMap<NodeName, UnixTime> {
     let mut queue = MainQueue::Log(LogQueue::new(log, None));
     while queue.next_change().is_some_and(|next| next <= at) {

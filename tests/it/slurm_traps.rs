@@ -1,11 +1,11 @@
-//! What Slurm does to jobs that nobody would expect of it, and what infill does so that no work is lost.
+//! Surprising effects of Slurm on jobs, and how infill prevents the loss of work.
 
 use crate::harness::{Site, Slurm, Train, jobs::PROMPTLY_SECS};
 
-/// For which a job that Slurm would end must still be there.
+/// Seconds for which a job must still exist that Slurm would end.
 const OUTLIVES_ROUNDS: usize = 3;
 
-/// Takes a node that has a line of its own out of Slurm's configuration.
+/// Removes a node with its own line from Slurm's configuration.
 fn take_out(site: &Site, node: &str) {
     site.kill(&format!("slurmd:{node}"));
     site.must("root", &["sed", "-i", &format!("/^NodeName={node} /d"), "/etc/slurm/slurm.conf"]);
@@ -17,7 +17,7 @@ fn take_out(site: &Site, node: &str) {
 
 #[test]
 fn a_parked_job_outlives_the_node_that_it_was_on() {
-    // Each node has a line of its own, so that one can be taken out.
+    // Each node has its own line, so that one can be removed.
     let site = Site::on(&Slurm::default().nodes(3).set("NodeName=n3 Features=old"), |settings| settings);
     let others = site.main_job(600, &["--nodelist=n[1-2]", "--nodes=2"]);
     site.starts_within(others, PROMPTLY_SECS);
@@ -30,7 +30,7 @@ fn a_parked_job_outlives_the_node_that_it_was_on() {
         site.queued(job).is_some_and(|j| j.state == "PENDING" && j.reason.contains("eld"))
     });
     site.rounds_go_by(OUTLIVES_ROUNDS);
-    // The node goes for good.
+    // The node is removed for good.
     site.must("root", &["scontrol", "update", "nodename=n3", "state=drain", "reason=it is sold"]);
     site.must("root", &["scancel", &main.id.to_string()]);
     site.end_of(main.id, 30.0);
@@ -38,7 +38,7 @@ fn a_parked_job_outlives_the_node_that_it_was_on() {
     site.rounds_go_by(OUTLIVES_ROUNDS);
     assert_eq!(site.field(job, "JobState"), "PENDING", "Slurm ended it: {:?}", site.job(job));
     assert_eq!(site.field(job, "ReqNodeList"), "(null)");
-    // It trains elsewhere, and has lost nothing.
+    // The job trains elsewhere, and has lost nothing.
     site.must("root", &["scancel", &others.id.to_string()]);
     site.until_trains_on(job, 1, 60.0);
     assert_ne!(site.nodes_of(job), ["n3"]);
@@ -48,7 +48,7 @@ fn a_parked_job_outlives_the_node_that_it_was_on() {
 
 #[test]
 fn no_limit_of_requeues_ends_a_job_that_is_pushed_away_again_and_again() {
-    // The prolog fails once. A job whose start fails is then held for good, by Slurm itself.
+    // The prolog fails once. Slurm itself then holds the job whose start failed for good.
     let prolog =
         "#!/bin/sh\n[ -e /scratch/failed ] || { : >/scratch/failed; chmod a+w /scratch/failed; exit 1; }\n";
     let slurm = Slurm::default()

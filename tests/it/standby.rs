@@ -1,5 +1,5 @@
 //! A store in PostgreSQL: a second daemon that takes over, one that comes back too late, and a database that
-//! is away.
+//! is down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use crate::harness::{Daemon, Postgres, Settings, Site, Train};
 /// Longest until the other daemon must lead, seconds.
 const TAKEOVER_SECS: f64 = 10.0;
 
-/// How long the database stays away.
+/// How long the database is down.
 const AWAY_SECS: f64 = 8.0;
 
 /// A cluster whose leader and second daemon share a database.
 struct Pair {
-    // Dropped in this order: daemons before their database, that before the cluster.
+    // Dropped in this order: daemons before their database, the database before the cluster.
     second: Daemon,
     _server: Postgres,
     site: Site,
@@ -36,7 +36,7 @@ impl Pair {
         Pair { second, _server: server, site }
     }
 
-    /// Waits until the second daemon leads; it is the one that the site asks from now on.
+    /// Waits until the second daemon leads. From then on the site asks it.
     fn until_second_leads(&mut self, since: f64) {
         self.site.swap_daemon(&mut self.second);
         self.site.until("the second daemon to lead", TAKEOVER_SECS, || {
@@ -48,7 +48,7 @@ impl Pair {
     }
 }
 
-/// The parts of a job that hold nodes, by id, with the order by which each wing was submitted.
+/// The parts of a job that hold nodes, by id, with the order that submitted each wing.
 fn parts(site: &Site, job: u32) -> BTreeMap<u32, Option<u64>> {
     let running: Vec<u32> = site.parts(job).iter().map(|p| p.id).collect();
     let comments = site.run("root", &["squeue", "-h", "-a", "-o", "%A|%k"]);
@@ -61,7 +61,7 @@ fn parts(site: &Site, job: u32) -> BTreeMap<u32, Option<u64>> {
     all.filter(|(id, _)| running.contains(id)).collect()
 }
 
-/// The second daemon has the job as it was, rescales it, and brings it to its end; no order is given twice.
+/// The second daemon has the job unchanged, rescales it, and brings it to its end. No order is given twice.
 fn goes_on(site: &Site, job: u32, (generation, before): (u64, &BTreeMap<u32, Option<u64>>)) {
     let view = site.until_trains_on(job, 6, 60.0);
     assert_eq!(&parts(site, job), before, "a wing was lost or doubled");
@@ -110,7 +110,7 @@ fn a_leader_that_was_stopped_for_a_while_does_nothing_more() {
     let frozen = clock();
     pair.site.freeze_daemon();
     pair.until_second_leads(frozen);
-    // Agents may find it only after a while: their requests hang at the first one.
+    // Agents may find it only after a while, because their requests first hang at the old one.
     pair.site.until_trains_on(job, 6, 60.0);
     let first = &mut pair.second;
     let written = first.log().len();
@@ -137,7 +137,7 @@ fn a_database_that_is_away_stops_no_job_and_loses_no_history() {
         site.status().is_some_and(|s| s.problems.iter().any(|p| p.contains("the store fails")))
     });
     assert!(site.metric("infill_store_up") == 0.0);
-    // Leaving needs nobody's leave.
+    // Leaving needs no leader.
     let main = site.main_job(1, &["--nodes=6", &format!("--exclude={}", view.nodes[0])]);
     site.starts_within(main, PROMPTLY_SECS);
     site.until_trains(job, 5, 30.0);
@@ -148,7 +148,7 @@ fn a_database_that_is_away_stops_no_job_and_loses_no_history() {
     assert_eq!(site.metric("infill_store_up"), 1.0);
     site.until_trains_on(job, 4, 40.0);
     for (table, at, rows) in [("rounds", "planned_at", 4), ("generations", "started_at", 1)] {
-        // What is stored is in whole seconds.
+        // Stored times are whole seconds.
         let between = format!("{at} BETWEEN {} AND {}", away.floor(), back.ceil());
         let kept = server.ask(&format!("SELECT count(*) >= {rows} FROM {table} WHERE {between}"));
         assert_eq!(kept, "t", "{table} of the time in which the database was away are lost");

@@ -1,5 +1,5 @@
-//! Leads that Slurm does not start: where backfill starts nothing before what it has planned, none is sent,
-//! and one that backfill leaves in the queue is called back.
+//! Leads that Slurm does not start. Where backfill starts nothing before a planned start, infill sends no
+//! lead. A lead that backfill leaves in the queue is called back.
 
 use std::time::Duration;
 
@@ -8,23 +8,25 @@ use crate::harness::{
     jobs::{PROMPTLY_SECS, clock},
 };
 
-/// Seconds of a minute within which the first main job starts: backfill then rounds by a good part of one.
+/// Seconds of a minute within which the first main job starts. Backfill then rounds by a large part of a
+/// minute.
 const ROUNDED_SECS: std::ops::RangeInclusive<f64> = 20.0..=45.0;
 
-/// Slurm's least time limit, seconds.
+/// Slurm's shortest time limit, seconds.
 const MINUTE_SECS: f64 = 60.0;
 
-/// Seconds before a planned start at which nodes are left: as the tests' daemon is configured, and a round.
+/// Seconds before a planned start at which nodes are left: the configured time of the tests' daemon, and a
+/// round.
 const LEAVE_SECS: f64 = 6.0;
 
-/// Waits for the part of a minute in which planned starts are rounded by much.
+/// Waits for the part of a minute in which backfill rounds planned starts by a large amount.
 fn until_much_is_rounded() {
     let second = clock() % MINUTE_SECS;
     let next = ROUNDED_SECS.start() - second + if second > *ROUNDED_SECS.end() { MINUTE_SECS } else { 0.0 };
     std::thread::sleep(Duration::from_secs_f64(next.max(0.0)));
 }
 
-/// Whether the lead was released, and waits for Slurm.
+/// Whether the lead was released and waits for Slurm.
 fn waits_for_slurm(site: &Site, job: u32) -> bool {
     site.queued(job).is_some_and(|j| j.state == "PENDING" && !j.reason.contains("Held"))
 }
@@ -36,8 +38,8 @@ fn no_lead_is_sent_where_backfill_starts_nothing_any_more() {
     let first = site.main_job(115, &["--nodelist=n1", "--time=2"]);
     site.starts_within(first, PROMPTLY_SECS);
     let second = site.main_job(5, &["--nodes=2", "--time=1"]);
-    // The second one is planned for the end of the first one's limit, in whole seconds, and backfill keeps
-    // the other node for it from the whole minute before that on.
+    // The second job is planned for the end of the first one's limit, in whole seconds. Backfill keeps the
+    // other node for it from the previous whole minute on.
     let planned = site.started_at(first).expect("it runs").floor() + 2.0 * MINUTE_SECS;
     let kept_from = planned - planned % MINUTE_SECS;
     assert!(planned - kept_from > 2.0 * LEAVE_SECS, "too little is rounded to show anything");
@@ -69,11 +71,11 @@ fn no_lead_is_sent_where_backfill_starts_nothing_any_more() {
 #[test]
 fn a_lead_that_backfill_leaves_in_the_queue_is_called_back() {
     let site = Site::acting();
-    // Backfill has something to plan, far from where the lead can go.
+    // Backfill has something to plan, far from the lead's nodes.
     let first = site.main_job(600, &["--nodelist=n1", "--time=30"]);
     site.starts_within(first, PROMPTLY_SECS);
     let second = site.main_job(1, &["--nodelist=n1", "--time=30"]);
-    // Nothing that infill can see keeps a lead from starting.
+    // infill sees no reason why the lead would not start.
     site.must("root", &["scontrol", "update", "PartitionName=infill", "State=DOWN"]);
     let job = Train::on("1").submit(&site);
     site.until("the lead to be called back", 40.0, || {

@@ -1,10 +1,10 @@
-//! Agents without their daemon, at the end of their time, beside other users, and in scripts that do more
-//! than train.
+//! Agents without their daemon, at their time limit, beside other users, and in scripts that do more than
+//! train.
 
 use crate::harness::jobs::{PROMPTLY_SECS, clock};
 use crate::harness::{Settings, Site, Slurm, Train};
 
-/// The private directory's usual name on each node, of this job and those that come after it.
+/// The usual name of the private directory on each node, of this job and later ones.
 fn usual_names(job: u32) -> Vec<String> {
     let jobs = job..job + 12;
     jobs.flat_map(|job| (1..=8).map(move |n| format!("/tmp/infill-6101-{job}.n{n}"))).collect()
@@ -29,7 +29,7 @@ fn a_name_in_tmp_that_somebody_else_took_first() {
     assert_eq!(left, "", "a private directory was left behind");
 }
 
-/// Has Slurm preempt the lead while no daemon is there, and start it again.
+/// Makes Slurm preempt the lead while no daemon runs, and start it again.
 fn restart_without_daemon(site: &Site, job: u32) {
     let main = site.main_job(2, &["--nodes=8"]);
     site.starts_within(main, PROMPTLY_SECS);
@@ -37,13 +37,13 @@ fn restart_without_daemon(site: &Site, job: u32) {
         site.queued(job).is_some_and(|j| j.state == "PENDING")
     });
     site.until("the lead to run again", 60.0, || {
-        // Otherwise Slurm lets it wait for two minutes. It takes this only once the job is cleaned up.
+        // Otherwise Slurm lets it wait for two minutes. Slurm accepts this only once the job is cleaned up.
         site.exec("root", &["scontrol", "update", &format!("job={job}"), "StartTime=now"]);
         site.queued(job).is_some_and(|j| j.state == "RUNNING")
     });
 }
 
-/// Each start went on where the one before had stopped.
+/// Each start continued where the one before had stopped.
 fn assert_nothing_lost(site: &Site, job: u32) {
     let mut reached = 0;
     let mut starts = 0;
@@ -143,7 +143,7 @@ fn what_a_script_does_beside_and_after_infill_run_holds_no_node() {
     site.starts_within(main, PROMPTLY_SECS);
     site.until_trains_on(job, 4, 60.0);
     assert!(site.diary(job).lost().iter().all(|lost| *lost <= 1), "{:?}", site.diary(job).lost());
-    // Now the script is at its rest, and no step of infill's runs any more.
+    // Now the script is idle, and no step of infill runs any more.
     site.finish(job);
     let output = || std::fs::read_to_string(site.scratch().join(format!("{job}.out"))).unwrap_or_default();
     site.until("the script to go on", 20.0, || output().contains("\nover\n"));
@@ -175,11 +175,11 @@ fn a_sentry_makes_no_job_longer() {
     });
 }
 
-/// Nodes that wings would come to: drained until the lead's directory is gone.
+/// Nodes for wings, drained until the lead's directory is gone.
 const WINGS_NODES: &str = "n[2-8]";
 
-/// Submits a job whose script goes to a directory of the lead's own, which its wings will not find: on a real
-/// site they do not see other nodes' disks, here it is gone before they come. `before`: lines for the script.
+/// Submits a job whose script changes to a directory of the lead, which its wings will not find. On a real
+/// site they do not see other nodes' disks; here it is gone before they come. `before`: lines for the script.
 fn submit_in_own_directory(site: &Site, train: Train, before: &str) -> u32 {
     site.must("alice", &["mkdir", "-p", "/tmp/own", "/tmp/out"]);
     let nodes = format!("node={WINGS_NODES}");
@@ -203,7 +203,7 @@ fn wings_without_the_leads_directory_and_output_train_where_they_can() {
 #[test]
 fn wings_that_need_the_leads_directory_are_the_jobs_fault() {
     let site = Site::acting();
-    // The command's first word names a file there.
+    // The command's first word names a file in that directory.
     let job = submit_in_own_directory(&site, Train::on("1-4"), "touch python3");
     let said = || site.logged(&["nothing can be started there", "/tmp/own"]).len();
     site.until("the daemon to know why", 40.0, || said() > 0);
@@ -215,7 +215,7 @@ fn wings_that_need_the_leads_directory_are_the_jobs_fault() {
     eprintln!("{count} wings came to nothing in 20 s");
     assert!(count <= 15, "{count} wings in 20 s");
     assert_eq!(site.logged(&["is left alone"]).len(), 0, "a node got the blame");
-    // All nodes are there for others.
+    // All nodes are available to others.
     let other = Train::on("1-7").user("bob").submit(&site);
     site.until_trains_on(other, 7, 40.0);
     site.completes(other);
@@ -223,7 +223,7 @@ fn wings_that_need_the_leads_directory_are_the_jobs_fault() {
 }
 
 #[test]
-fn a_site_without_munge_trains_all_the_same() {
+fn jobs_train_on_a_site_without_munge() {
     let site = Site::on(&Slurm::default().nodes(2).without_munge(), |settings| settings);
     let job = Train::on("1-2").submit(&site);
     site.until_trains_on(job, 2, 60.0);
@@ -239,7 +239,7 @@ fn a_preemption_that_comes_as_the_users_own_signal() {
     let main = site.main_job(1, &["--nodes=2"]);
     site.starts_within(main, PROMPTLY_SECS);
     site.until_trains_on(job, 2, 60.0);
-    // The signal ends a command that does not know it: there is its own last checkpoint.
+    // The signal ends a command that does not handle it. So only its own last checkpoint is left.
     assert!(site.diary(job).lost().iter().all(|lost| *lost <= 10), "{:?}", site.diary(job).lost());
     site.completes(job);
 }

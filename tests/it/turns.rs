@@ -1,5 +1,5 @@
-//! Whose turn it is, on a real cluster: short jobs before long ones, expected ends, and what is kept of jobs
-//! that have ended.
+//! The order of jobs on a real cluster: short jobs before long ones, expected ends, and the history of ended
+//! jobs.
 
 use infill_api::JobView;
 use infill_model::MalleableState;
@@ -11,7 +11,7 @@ fn site() -> Site {
     Site::with(|settings| settings.set("advisor.probe", false).set("planner.objective", "completion"))
 }
 
-/// A job that makes ten samples a second on each node, and as many steps of five samples.
+/// A job that makes ten samples a second on each node, in steps of five samples.
 fn submit(site: &Site, name: &str, steps: u32, flags: &str) -> u32 {
     let script = format!(
         "infill run --grace 10 --curve 1:10,2:19,4:36,8:66 -- python3 /opt/infill/examples/paced.py \
@@ -34,7 +34,7 @@ fn has_ended(view: &JobView) -> bool {
 fn short_jobs_end_first_and_who_comes_next_is_expected_to_be_like_them() {
     let site = site();
     let long = submit(&site, "long", 100_000, "--tell-total");
-    let told = until(&site, long, "the long job to tell when it ends", |v| {
+    let told = until(&site, long, "the long job's expected end", |v| {
         v.nodes.len() > 4 && v.ends.as_ref().is_some_and(|ends| ends.predictable)
     });
     let ends = told.ends.expect("an end");

@@ -1,11 +1,11 @@
-//! What an upgrade of infill does to jobs that run: nothing.
+//! The effect of an infill upgrade on running jobs: none.
 
 use crate::harness::{Settings, Site, Train};
 
 /// For a script that runs a copy of the program, which a test can replace.
 const OWN_COPY: &str = "export PATH=/scratch/bin:$PATH";
 
-/// Puts the program where such scripts look for it, as packages do: the new file takes the old one's name.
+/// Puts the program where such scripts look for it. As in packages, the new file takes the old one's name.
 fn install(site: &Site) {
     let script = "mkdir -p /scratch/bin && cp /usr/local/bin/infill /scratch/bin/new && \
                   mv /scratch/bin/new /scratch/bin/infill";
@@ -44,7 +44,7 @@ fn a_main_job_whose_program_was_replaced_trains_on_on_its_own_nodes() {
     site.until_trains_on(job, 6, 60.0);
     install(&site);
     assert!(runs_the_old_file(&site), "the lead's agent has to be older than the file");
-    // All that wings hold is taken, so that the command starts anew on the job's own two nodes.
+    // All nodes of the wings are taken, so the command starts again on the job's own two nodes.
     let main = site.main_job(15, &["--nodes=6"]);
     site.starts_within(main, 10.0);
     site.until_trains_on(job, 2, 30.0);
@@ -85,7 +85,7 @@ fn a_configuration_that_cannot_be_read_holds_jobs_and_fails_none() {
         site.until("its output to say why it waits", 60.0, || said(job, what));
         site.until("it to wait in the queue", 30.0, || site.field(job, "JobState") == "PENDING");
         assert_eq!(site.diary(job).worlds(), Vec::<u32>::new(), "{how}: it has not begun");
-        // One of the main queue trains without infill.
+        // A job of the main queue trains without infill.
         let extended = Train::on("2").in_main_queue().option("--time=30").run("--grace 10 --extend 1-4");
         let main = extended.submit(&site);
         site.until("the main job to train on its own", 60.0, || site.diary(main).last_step() > 20);
@@ -104,12 +104,12 @@ fn a_configuration_that_cannot_be_read_holds_jobs_and_fails_none() {
 #[test]
 fn a_daemon_starts_with_a_key_that_is_gone_and_says_so() {
     let site = Site::with(|settings| settings.set("daemon.early_death_secs", 60.0));
-    let told = site.logged(&["daemon.early_death_secs was removed in version 0.1.0"]);
-    assert_eq!(told.len(), 1, "{}", site.log());
+    let warnings = site.logged(&["daemon.early_death_secs was removed in version 0.1.0"]);
+    assert_eq!(warnings.len(), 1, "{}", site.log());
     let checked = site.must("infill", &["infill", "config", "check"]);
     assert!(checked.contains("warning: daemon.early_death_secs is gone"), "{checked}");
     assert!(checked.contains("/etc/infill/infill.toml: ok"), "{checked}");
-    // A key that never was is refused as ever.
+    // A key that never existed is refused as always.
     site.configure(&Settings::quick(site.port()).set("daemon.early_deaths_secs", 60.0));
     assert_eq!(site.exec("infill", &["infill", "config", "check"]).status.code(), Some(6));
 }
@@ -133,7 +133,7 @@ fn secrets_in_files_that_others_may_read_keep_the_daemon_from_starting() {
     write("600");
     site.must("infill", &["infill", "config", "check"]);
     site.start();
-    // Who must not read it is told of that, and nothing is wrong.
+    // Agents that must not read the file report that, and nothing is wrong.
     let checked = site.must("alice", &["infill", "config", "check"]);
     assert!(checked.contains("not checked: notify.url_file: cannot read"), "{checked}");
     assert!(!site.log().contains("hunter2"));

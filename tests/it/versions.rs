@@ -1,4 +1,4 @@
-//! Neighbouring versions meet: an upgrade of the daemon, and a step back, in the middle of jobs.
+//! Neighbouring versions work together: an upgrade of the daemon, and a downgrade, in the middle of jobs.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use infill_api::JobView;
 use crate::harness::versions::{Version, Versions, older};
 use crate::harness::{Settings, Site, Train};
 
-/// Gives the cluster this version, and starts its daemon, which acts.
+/// Gives the cluster this version, and starts its daemon.
 fn begin(site: &Site, older: PathBuf, first: Version) -> Versions<'_> {
     site.configure(&Settings::quick(site.port()));
     let versions = Versions::of(site, older, first);
@@ -15,7 +15,7 @@ fn begin(site: &Site, older: PathBuf, first: Version) -> Versions<'_> {
     versions
 }
 
-/// No change cost a step, and no node was blamed.
+/// Checks that no change cost a step, and no node was blamed.
 fn nothing_was_lost(site: &Site, job: u32) {
     let diary = site.diary(job);
     assert!(diary.lost().iter().all(|lost| *lost == 0), "{:?}", diary.lost());
@@ -25,7 +25,7 @@ fn nothing_was_lost(site: &Site, job: u32) {
     assert!(failures.is_empty(), "{failures:?}");
 }
 
-/// Why the job does not grow, once the daemon has heard of its lead's agent.
+/// Why the job does not grow, once the daemon has heard from its lead's agent.
 fn until_told_to_be_older(site: &Site, job: u32) -> JobView {
     site.wait("the lead's agent to be known as older", 20.0, || {
         let view = site.view(job)?;
@@ -44,7 +44,7 @@ fn older_agents_train_on_under_a_newer_daemon_and_are_asked_for_no_wings() {
     let before = site.until_trains_on(job, 3, 40.0);
     versions.upgrade_daemon(Version::Present);
     until_told_to_be_older(&site, job);
-    // Five nodes become idle, which it would have.
+    // Five nodes become idle, which the job would use.
     site.must("bob", &["scancel", &main.id.to_string()]);
     site.until("five nodes to be idle", 20.0, || {
         site.run("root", &["sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N"]).lines().count() == 5
@@ -56,7 +56,7 @@ fn older_agents_train_on_under_a_newer_daemon_and_are_asked_for_no_wings() {
     assert_eq!(view.wings, before.wings, "no wing was ordered");
     let said = site.run("alice", &["infill", "explain", &job.to_string()]);
     assert!(said.contains("older than the daemon"), "{said}");
-    // Its nodes are taken as ever when the main queue wants them.
+    // The main queue still takes its nodes when it wants them.
     let main = site.main_job(600, &["--nodes=6"]);
     site.starts_within(main, 10.0);
     site.until_trains_on(job, 2, 30.0);
@@ -94,11 +94,12 @@ fn newer_agents_keep_their_size_while_the_daemon_is_an_older_one() {
     let job = Train::on("1-8").submit(&site);
     let before = site.until_trains_on(job, 3, 40.0);
     versions.upgrade_daemon(Version::Older);
-    // Five nodes become idle, which that daemon would give to it; but it cannot prove what it is.
+    // Five nodes become idle. That daemon would give them to the job, but it cannot prove that it is infill's
+    // daemon.
     site.must("bob", &["scancel", &main.id.to_string()]);
     site.rounds_go_by(12);
     site.until_trains(job, 30, 20.0);
-    assert_eq!((site.nodes_of(job).len(), site.diary(job).worlds()), (3, vec![3]), "it obeys nobody");
+    assert_eq!((site.nodes_of(job).len(), site.diary(job).worlds()), (3, vec![3]), "it obeys no one");
     versions.upgrade_daemon(Version::Present);
     let after = site.until_trains_on(job, 8, 60.0);
     assert!(after.generation > before.generation);
@@ -118,7 +119,7 @@ fn an_extended_main_job_lives_through_an_upgrade() {
     versions.upgrade_daemon(Version::Present);
     until_told_to_be_older(&site, job);
     site.until_trains(job, 20, 20.0);
-    // All that wings hold is taken, so that the command starts anew on the job's own two nodes.
+    // All nodes of the wings are taken, so the command starts again on the job's own two nodes.
     let main = site.main_job(15, &["--nodes=6"]);
     site.starts_within(main, 10.0);
     site.until_trains_on(job, 2, 30.0);

@@ -1,4 +1,4 @@
-//! Mistakes in a script that its format does not show.
+//! Finds mistakes in a script that its format allows.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,17 @@ use infill_model::NodeName;
 
 use crate::script::{Hosts, Main, Malleable, Script};
 
-/// Most rounds of a script: a golden that nobody reads shows nothing.
+/// Most rounds of a script. A longer golden would not be read.
 const MOST_ROUNDS: usize = 40;
 
 /// Most jobs of a script.
 const MOST_JOBS: usize = 1000;
 
 impl Script {
-    /// Whether the script describes something that can happen.
+    /// Checks whether the script describes something that can happen.
     ///
     /// # Errors
-    /// What cannot, and where it stands.
+    /// The impossible part, and its place in the script.
     pub fn check(&self) -> Result<(), String> {
         let ascending = self.rounds.is_sorted_by(|a, b| a < b);
         if self.rounds.is_empty() || !ascending || self.rounds.len() > MOST_ROUNDS {
@@ -44,7 +44,7 @@ impl Script {
         }
     }
 
-    /// All host lists, with the words for where they stand.
+    /// All host lists, with the names of their places.
     fn mentioned(&self) -> Vec<(String, &Hosts)> {
         let mut lists: Vec<(String, &Hosts)> = Vec::new();
         for job in &self.main {
@@ -86,11 +86,12 @@ impl Script {
         Ok(())
     }
 
-    /// Two jobs of the main queue cannot have a node at once.
+    /// Two jobs of the main queue cannot use a node at the same time.
     fn check_overlaps(&self) -> Result<(), String> {
         for (i, a) in self.main.iter().enumerate() {
             for b in &self.main[i + 1..] {
-                let (Some(start_a), Some(start_b)) = (a.start, b.start) else { continue };
+                let Some(start_a) = a.start else { continue };
+                let Some(start_b) = b.start else { continue };
                 let at_once = start_a < b.ended() && start_b < a.ended();
                 if let Some(node) = a.nodes.0.iter().find(|n| at_once && b.nodes.0.contains(n)) {
                     return Err(format!("main jobs {} and {} are on {node} at once", a.id, b.id));

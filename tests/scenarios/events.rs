@@ -1,14 +1,14 @@
-//! What happens in a script between two rounds.
+//! The events of a script between two rounds.
 
 use crate::script::{Main, Malleable, Reserved, Script, State};
 use crate::show::{clock, hosts};
 
-/// What a happening means to the malleable jobs.
+/// The effect of an event on the malleable jobs.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// Nothing by itself: infill sees it in the snapshot.
+    /// No direct effect: infill sees it in the snapshot.
     Seen,
-    /// The main queue takes nodes, whoever is on them.
+    /// The main queue takes nodes, even if they are in use.
     MainStarts(&'a Main),
     /// Malleable jobs are submitted.
     JobsCome(&'a Malleable),
@@ -16,18 +16,18 @@ pub enum Event<'a> {
     JobsEnd(&'a Malleable),
 }
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Debug)]
 pub struct Happening<'a> {
     /// When.
     pub at: i64,
-    /// What it means.
+    /// Its effect.
     pub event: Event<'a>,
-    /// What it is, in words.
+    /// Its description.
     pub text: String,
 }
 
-/// All that happens after `from` (or ever before) up to `to`, in its order.
+/// All events after `from` (or from the beginning) up to `to`, in order.
 pub fn between(script: &Script, from: Option<i64>, to: i64) -> Vec<Happening<'_>> {
     let mut all = Vec::new();
     script.main.iter().for_each(|job| of_main_job(job, &mut all));
@@ -38,7 +38,7 @@ pub fn between(script: &Script, from: Option<i64>, to: i64) -> Vec<Happening<'_>
     all.extend(script.backfill.iter().map(|c| seen(c.from, format!("backfill ends with {}", c.exit))));
     all.extend(script.orders.iter().map(|o| seen(o.from, format!("an administrator orders: {:?}", o.order))));
     all.retain(|h| from.is_none_or(|from| h.at > from) && h.at <= to);
-    // Stable: what ends at a moment comes before what starts then.
+    // The sort is stable: ends at a moment come before starts.
     all.sort_by_key(|h| (h.at, matches!(h.event, Event::MainStarts(_))));
     all
 }

@@ -1,5 +1,5 @@
-//! Scenarios: small scripts of a cluster's life, played through the gap finder, the planner and the checker,
-//! with their whole output beside them.
+//! Scenarios: small scripts of a cluster's life. They are played through the gap finder, the planner and the
+//! checker, and their whole output is stored beside them.
 //!
 //! `NAME.toml` is a script (`script.rs` has its format), `NAME.txt` its golden. A change of the planner shows
 //! here as a change of text: read it as an administrator would, then accept it with `INFILL_UPDATE_GOLDENS=1
@@ -43,7 +43,7 @@ fn output(name: &str) -> Result<String, String> {
     Ok(show::scenario(name, &script, &rounds))
 }
 
-/// Where a text first differs from its golden, in words.
+/// Describes where a text first differs from its golden.
 fn difference(golden: &str, found: &str) -> Option<String> {
     if golden == found {
         return None;
@@ -59,7 +59,7 @@ fn difference(golden: &str, found: &str) -> Option<String> {
     Some(format!("line {}:\n{}\n  - {was}\n  + {is}", at + 1, before.join("\n")))
 }
 
-/// Compares one scenario with its golden, or writes that.
+/// Compares one scenario with its golden, or writes the golden.
 fn judge(name: &str) -> Result<(), String> {
     let found = output(name)?;
     if output(name)? != found {
@@ -122,7 +122,7 @@ fn a_difference_is_shown_with_its_line() {
     assert_eq!(difference("a\nb\n", "a\nb\n"), None);
     assert_eq!(difference("a\nb\n", "a\nc\n").as_deref(), Some("line 2:\n    a\n  - b\n  + c"));
     assert_eq!(difference("a\n", "a\nc\n").as_deref(), Some("line 2:\n    a\n  - (the end)\n  + c"));
-    // Not a line differs, and yet it is another text.
+    // No line differs, but the text does.
     assert!(difference("a\n", "a").is_some());
 }
 

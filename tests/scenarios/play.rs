@@ -1,9 +1,9 @@
-//! Plays a script: at each moment Slurm is looked at, the production code decides, and jobs become what it
-//! says.
+//! Plays a script: at each moment it takes a snapshot of Slurm, the production code decides, and the jobs
+//! change as decided.
 //!
-//! A change takes effect at once and the job then pauses for the seconds that it costs. A main job that
-//! starts takes its nodes at once from whoever holds them: a job that loses a wing goes on with the others,
-//! one that loses its lead, or has too few nodes left, waits again.
+//! A change takes effect at once, and the job then pauses for the seconds that it costs. A main job that
+//! starts takes its nodes at once from the jobs that hold them. A job that loses a wing continues with the
+//! others. A job that loses its lead, or has too few nodes left, waits again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,30 +24,32 @@ use crate::events::{Event, Happening, between};
 use crate::script::{Main, Malleable, Script};
 use crate::slurm::{self, PARTITION, moment};
 
-/// Time limit of the solver, seconds. Long, so that a golden does not depend on how fast a machine is.
+/// Time limit of the solver, seconds. It is long, so that a golden does not depend on the speed of the
+/// machine.
 const SOLVE_SECS: f64 = 600.0;
 
-/// Relative error of what a script calls measured, and the seconds behind it: as after an hour of training.
+/// Relative error of rates that a script calls measured, and the seconds behind them: as after an hour of
+/// training.
 const MEASURED: (f64, f64) = (0.006, 3600.0);
 
-/// One round and what led to it.
+/// One round and the events before it.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// The moment.
+    /// The moment of the round.
     pub at: i64,
-    /// What has happened since the round before, in words.
+    /// Descriptions of the events since the round before.
     pub happened: Vec<(i64, String)>,
     /// Gaps that ended.
     pub ended: Vec<EndedGap>,
-    /// What the planner knew of the nodes.
+    /// The planner's view of the nodes.
     pub gaps: Arc<GapSet>,
-    /// What it decided.
+    /// The plan.
     pub judged: CheckedPlan,
-    /// Why.
+    /// The reasons for the plan.
     pub report: RoundReport,
-    /// What changed by that: the job, nodes that it takes, nodes that it leaves.
+    /// The changes of the round: the job, nodes that it takes, nodes that it leaves.
     pub changes: Vec<(JobId, ChangeKind, Vec<NodeName>, Vec<NodeName>)>,
-    /// Where jobs shall end soon: why whose turn it is, in words.
+    /// With the completion objective: the reason for the order of the jobs, as text.
     pub turns: Vec<(JobId, String)>,
 }
 
@@ -55,21 +57,21 @@ pub struct Round {
 #[derive(Clone, Debug)]
 struct Job<'a> {
     of: &'a Malleable,
-    /// The lead's first.
+    /// The held nodes, the lead's first.
     nodes: Vec<NodeName>,
     since: UnixTime,
-    /// Its last change, and when that is over.
+    /// Its last change, and when the pause after it ends.
     pause: Option<ChangePause>,
     busy_until: UnixTime,
     backoff_until: UnixTime,
     preemptions: i32,
     last_change: Option<UnixTime>,
     course: JobProgress,
-    /// Up to when its course is known.
+    /// Up to when its progress is known.
     seen_at: UnixTime,
 }
 
-/// Everything that lasts from round to round.
+/// The state that lasts from round to round.
 struct World<'a> {
     script: &'a Script,
     config: Arc<Config>,
@@ -81,7 +83,7 @@ struct World<'a> {
 /// Plays a whole script.
 ///
 /// # Errors
-/// When the checker refuses a plan, with its words.
+/// The checker's reason, when it refuses a plan.
 pub fn play(script: &Script) -> Result<Vec<Round>, String> {
     let mut config = script.config.clone();
     config.planner.solve_secs = SOLVE_SECS;
@@ -133,7 +135,7 @@ impl<'a> World<'a> {
         jobs.iter().map(|job| (job.job, turn(job))).collect()
     }
 
-    /// Lets everything happen up to this moment.
+    /// Applies all events up to this moment.
     fn pass(&mut self, to: i64) -> Vec<(i64, String)> {
         let script = self.script;
         let mut said = Vec::new();
@@ -148,12 +150,12 @@ impl<'a> World<'a> {
             }
         }
         said.extend(self.train(moment(to)));
-        // All that was there when infill came is no news.
+        // States from before infill's start are not events.
         if self.last.replace(to).is_none() { Vec::new() } else { said }
     }
 
-    /// Lets the jobs make samples up to this moment. Those that have made all of them end, and are learned
-    /// from.
+    /// Lets the jobs make samples up to this moment. Jobs that have made all of them end and enter the
+    /// history.
     fn train(&mut self, to: UnixTime) -> Vec<(i64, String)> {
         let done = self.jobs.iter_mut().filter_map(|(id, job)| Some((*id, job.train(to)?)));
         let mut done: Vec<(JobId, UnixTime)> = done.collect();
@@ -185,7 +187,7 @@ impl<'a> World<'a> {
         said.into_iter()
     }
 
-    /// Makes a job what the plan says; tells what that changed.
+    /// Changes a job as planned. Returns what changed.
     fn carry_out(
         &mut self,
         asked: &MalleableJob,
@@ -228,8 +230,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Makes samples up to this moment, if its script tells of any; when it has made all of them, if that is
-    /// before.
+    /// Makes samples up to this moment, if its script has any, or until it has made all of them, if that is
+    /// sooner. Returns when it had made all.
     fn train(&mut self, to: UnixTime) -> Option<UnixTime> {
         let from = std::mem::replace(&mut self.seen_at, to).max(self.busy_until);
         let all = self.of.makes.or(self.of.says.map(|_| f64::INFINITY))?;
@@ -259,7 +261,7 @@ impl<'a> Job<'a> {
         self.of.at_least.map(MinimumRate::Rate).or(self.of.as_asked.map(MinimumRate::Asked))
     }
 
-    /// What a daemon would know of it.
+    /// The facts that a daemon would have about it.
     fn facts(&self, id: JobId, now: UnixTime) -> JobFacts {
         let standing = self.standing(now);
         let mut held: Vec<HeldNode> =
@@ -294,7 +296,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Loses nodes; whether it has to wait for others now.
+    /// Removes nodes. Returns whether the job has to wait for others now.
     fn lose(&mut self, lost: &[NodeName], down_secs: f64, now: UnixTime) -> bool {
         let lead_lost = self.nodes.first().is_some_and(|lead| lost.contains(lead));
         self.nodes.retain(|n| !lost.contains(n));
@@ -333,7 +335,7 @@ fn key(of: &Malleable, node_type: NodeType) -> ProfileKey {
     ProfileKey { user, name, node_type, exec_plan: ExecPlan::default(), batch: BatchMode::Auto }
 }
 
-/// What was measured of a job's program, as the store would give it.
+/// Measurements of a job's program, as the store would give them.
 fn profiles(of: &Malleable) -> impl Iterator<Item = Profile> {
     of.measured.iter().map(|(node_type, curve)| {
         let (error, secs) = MEASURED;

@@ -1,5 +1,5 @@
-//! The format of a scenario's script. All times are whole seconds from the scenario's beginning; negative
-//! ones lie before it.
+//! The format of a scenario's script. All times are whole seconds from the scenario's beginning. Negative
+//! times lie before it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,10 +11,10 @@ use infill_model::{
 };
 use serde::Deserialize;
 
-/// How `bf_exit` says that backfill looked at the whole queue.
+/// The `bf_exit` of a cycle in which backfill looked at the whole queue.
 const COMPLETE: &str = "end_job_queue";
 
-/// A machine, its main queue, malleable jobs, and the moments at which infill looks.
+/// A cluster, its main queue, malleable jobs, and the moments of infill's rounds.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
@@ -22,10 +22,10 @@ pub struct Script {
     pub about: String,
     /// Moments of the rounds, ascending.
     pub rounds: Vec<i64>,
-    /// What differs from the default configuration.
+    /// Differences from the default configuration.
     #[serde(default)]
     pub config: Config,
-    /// The machine.
+    /// The cluster.
     pub nodes: Vec<Nodes>,
     /// States of nodes beyond idle and allocated.
     #[serde(default)]
@@ -36,10 +36,10 @@ pub struct Script {
     /// Reservations.
     #[serde(default)]
     pub reservations: Vec<Reserved>,
-    /// Why backfill's last cycle ended, from some moment on; at first it looked at the whole queue.
+    /// Why backfill's cycles ended, from given moments on. At first they look at the whole queue.
     #[serde(default)]
     pub backfill: Vec<Cycle>,
-    /// Times in which snapshots cannot be trusted.
+    /// Periods in which snapshots cannot be trusted.
     #[serde(default)]
     pub doubts: Vec<Doubtful>,
     /// An administrator's orders, from some moment on.
@@ -87,7 +87,7 @@ pub struct State {
     pub words: String,
     /// First moment.
     pub from: i64,
-    /// First moment without; absent: they stay so.
+    /// First moment without the words; absent: they stay.
     pub until: Option<i64>,
 }
 
@@ -116,11 +116,11 @@ pub struct Main {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedStart {
-    /// From when on it is planned so.
+    /// From when on it is planned.
     pub from: i64,
     /// The planned start; absent: none.
     pub start: Option<i64>,
-    /// Where; absent: where it will run.
+    /// The planned nodes; absent: those where it will run.
     pub nodes: Option<Hosts>,
 }
 
@@ -150,15 +150,15 @@ pub struct Cycle {
     pub exit: String,
 }
 
-/// For a time, snapshots are doubtful.
+/// A period in which snapshots are doubtful.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Doubtful {
     /// First moment.
     pub from: i64,
-    /// First moment at which they are to be trusted again.
+    /// First moment at which they can be trusted again.
     pub until: i64,
-    /// Why.
+    /// The reason.
     pub doubt: SnapshotDoubt,
 }
 
@@ -168,17 +168,17 @@ pub struct Doubtful {
 pub struct Order {
     /// When it is given.
     pub from: i64,
-    /// What it is.
+    /// The order.
     pub order: ControlState,
 }
 
-/// One malleable job, or several that are alike.
+/// One malleable job, or several similar ones.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Malleable {
-    /// Its id; of several that of the first.
+    /// Its id; for several jobs the id of the first.
     pub id: JobId,
-    /// How many.
+    /// Number of jobs.
     #[serde(default = "one")]
     pub count: u32,
     /// Owner. A user's share (`config.planner.shares`) is divided over the user's jobs.
@@ -188,16 +188,16 @@ pub struct Malleable {
     pub sizes: AllowedSizes,
     /// The curve that it declares; absent: none.
     pub curve: Option<ScalingCurve>,
-    /// Samples in all after which it ends, at the rate of its curve; absent: it makes samples for ever if it
-    /// says how many it will make, else it tells of none.
+    /// Total samples after which it ends, at the rate of its curve. Absent: it makes samples forever if it
+    /// declares a total, else it reports none.
     pub makes: Option<f64>,
-    /// Samples in all that it says that it will make; absent: it says nothing.
+    /// Total samples that it declares; absent: none.
     pub says: Option<f64>,
-    /// Samples a second that it shall make at the least; absent: none.
+    /// Least samples a second that it is promised; absent: none.
     pub at_least: Option<f64>,
-    /// Nodes whose rate it shall make at the least; absent: none.
+    /// Number of nodes whose rate it is promised; absent: none.
     pub as_asked: Option<u32>,
-    /// What was measured of its program before, by node type.
+    /// Earlier measurements of its program, by node type.
     #[serde(default)]
     pub measured: BTreeMap<NodeType, ScalingCurve>,
     /// When it is submitted.
@@ -216,7 +216,7 @@ fn anybody() -> String {
 }
 
 impl Malleable {
-    /// Ids of all that are alike.
+    /// Ids of all similar jobs.
     pub fn ids(&self) -> impl Iterator<Item = JobId> {
         let first = self.id.0;
         (0..self.count).map(move |i| JobId(first.saturating_add(i)))
@@ -259,7 +259,7 @@ impl Script {
     /// Reads a script.
     ///
     /// # Errors
-    /// What is wrong with it and where, in words.
+    /// A description of the mistake and its place.
     pub fn parse(text: &str, path: &Path) -> Result<Script, String> {
         let wrong = |what: String| format!("{}: {what}", path.display());
         let script: Script = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
@@ -275,7 +275,7 @@ impl Script {
         (exit, exit == COMPLETE)
     }
 
-    /// The order that stands at a moment.
+    /// The order in force at a moment.
     pub fn order(&self, at: i64) -> ControlState {
         self.orders.iter().rfind(|o| o.from <= at).map(|o| o.order).unwrap_or_default()
     }

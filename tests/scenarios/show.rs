@@ -11,22 +11,22 @@ use crate::play::Round;
 use crate::script::Script;
 use crate::slurm::{BEGINNING, DATE, moment};
 
-/// Everything that happened, round by round.
+/// All rounds with their events.
 pub fn scenario(name: &str, script: &Script, rounds: &[Round]) -> String {
     let mut text = format!("{name}\n\n{}\n", script.about.trim());
     for round in rounds {
         text += &one(round);
     }
-    // Times since the beginning, also where infill itself writes them.
+    // Times are relative to the beginning, also where infill itself writes them.
     text.replace(DATE, "")
 }
 
-/// A moment as a clock that was at midnight in the beginning: `00:10:00`.
+/// A moment as a clock that showed midnight at the beginning: `00:10:00`.
 pub fn clock(secs: i64) -> String {
     time(moment(secs))
 }
 
-/// Names as Slurm folds them: `n[1-3],n7`. Names that end in no number stand alone.
+/// Names in Slurm's form of host lists: `n[1-3],n7`. Names without a number at the end stand alone.
 pub fn hosts(names: &[NodeName]) -> String {
     let mut names: Vec<&NodeName> = names.iter().collect();
     names.sort_by(|a, b| a.cmp_natural(b));
@@ -50,7 +50,7 @@ pub fn hosts(names: &[NodeName]) -> String {
 
 fn time(at: UnixTime) -> String {
     match at.secs_since(BEGINNING) {
-        // A lease may end on another day, or before the beginning: then the whole moment is clearer.
+        // A lease may end on another day, or before the beginning. Then the whole date is clearer.
         secs if (0.0..86_400.0).contains(&secs) => at.to_string().replace(DATE, "").replace('Z', ""),
         _ => at.to_string(),
     }
@@ -84,12 +84,12 @@ fn section(text: &mut String, title: &str, lines: impl Iterator<Item = String>) 
         text.push('\n');
     }
     for line in lines {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "  {line}");
     }
 }
 
-/// Nodes of which the same is said, in one line each.
+/// Nodes with the same description, in one line.
 fn grouped(said: impl Iterator<Item = (NodeName, String)>) -> impl Iterator<Item = String> {
     let mut groups: Vec<(String, Vec<NodeName>)> = Vec::new();
     for (node, what) in said {
@@ -131,7 +131,7 @@ fn plan(round: &Round) -> String {
     let steps: Vec<String> = plan.steps.iter().map(|end| time(*end)).collect();
     let steps = if steps.is_empty() { "-".to_owned() } else { steps.join(" ") };
     let mut text = format!("plan: {status}; objective {:.1}; steps end at {steps}\n", plan.objective);
-    // Jobs that get nothing and are foreseen to get nothing, in one line.
+    // Jobs that get nothing and are expected to get nothing, in one line.
     for run in plan.jobs.chunk_by(|a, b| is_idle(a) && is_idle(b)) {
         let _ = match run {
             [one] => writeln!(text, "  job {}: {}", one.job, of_job(one)),
@@ -189,7 +189,7 @@ fn changes(round: &Round) -> impl Iterator<Item = String> {
     })
 }
 
-/// Whose turn it is, jobs of which the same is said in one line.
+/// The order of the jobs. Jobs with the same description share a line.
 fn turns(round: &Round) -> impl Iterator<Item = String> {
     let same = round.turns.chunk_by(|(_, a), (_, b)| a == b);
     same.filter_map(|same| {
@@ -203,10 +203,10 @@ fn turns(round: &Round) -> impl Iterator<Item = String> {
     })
 }
 
-/// Of those that wait in line, so many are told one by one.
+/// Number of jobs in line that are listed one by one.
 const FIRST_IN_LINE: u32 = 4;
 
-/// The report's verdicts, without what the refusals say already.
+/// The report's verdicts, without those that repeat the refusals.
 fn why(round: &Round) -> impl Iterator<Item = String> {
     let report = &round.report;
     let alike = |v: &JobVerdict| {
@@ -231,10 +231,10 @@ fn why(round: &Round) -> impl Iterator<Item = String> {
         };
         Some(format!("{who} ({} -> {}): {}", first.had, first.gets, alike(first).2))
     });
-    let told = |node: &NodeName, why: &str| {
+    let is_refusal = |node: &NodeName, why: &str| {
         round.gaps.refusal_for(node).is_some_and(|refusal| refusal.to_string() == why)
     };
-    let nodes = report.nodes.iter().filter(move |v| !told(&v.node, &v.why.to_string()));
+    let nodes = report.nodes.iter().filter(move |v| !is_refusal(&v.node, &v.why.to_string()));
     let nodes: Vec<String> = grouped(nodes.map(|v| (v.node.clone(), v.why.to_string()))).collect();
     jobs.chain(nodes)
 }

@@ -1,4 +1,4 @@
-//! The machine of a script as a snapshot of Slurm shows it at a moment.
+//! The cluster of a script, as a snapshot of Slurm at a moment.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::script::{Main, Script};
 /// The scenario's beginning: midnight, so that a clock shows the time since then.
 pub const BEGINNING: UnixTime = UnixTime(1_772_409_600);
 
-/// Its date, as infill writes it in front of a time.
+/// Its date, in the form that infill writes before a time.
 pub const DATE: &str = "2026-03-02T";
 
 /// The malleable partition.
 pub const PARTITION: &str = "infill";
 
-/// The main queue's.
+/// The main queue's partition.
 const MAIN: &str = "main";
 
-/// States that Slurm shows in place of IDLE and ALLOCATED.
+/// States that Slurm shows instead of IDLE and ALLOCATED.
 const BASE_STATES: [&str; 4] = ["DOWN", "ERROR", "FUTURE", "UNKNOWN"];
 
 /// A moment of the script.
@@ -28,7 +28,7 @@ pub fn moment(secs: i64) -> UnixTime {
     BEGINNING + secs
 }
 
-/// What Slurm shows. `held`: the nodes of our jobs.
+/// Slurm's answer. `held`: the nodes of our jobs.
 pub fn snapshot(script: &Script, held: &BTreeMap<JobId, Vec<NodeName>>, at: i64) -> Snapshot {
     let mut jobs: Vec<Job> = script.main.iter().filter_map(|j| main_job(j, at)).collect();
     jobs.extend(held.iter().map(|(id, nodes)| ours(*id, nodes)));
@@ -105,7 +105,7 @@ fn main_job(job: &Main, at: i64) -> Option<Job> {
     Some(Job { start_time, end_time, nodes: job.nodes.0.clone(), ..plain })
 }
 
-/// One job of ours. In truth a lead and its wings: to the gap finder they are alike.
+/// One of our jobs. A real one has a lead and wings, which are alike to the gap finder.
 fn ours(id: JobId, nodes: &[NodeName]) -> Job {
     let mut nodes = nodes.to_vec();
     nodes.sort();

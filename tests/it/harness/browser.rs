@@ -1,5 +1,5 @@
-//! A real browser, without a screen. What it shows is kept where a test fails: a picture, the page as it
-//! stood, and what its console said, under target/browser.
+//! A real browser, without a screen. When a test fails, target/browser keeps a picture, the page and its
+//! console output.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -18,41 +18,41 @@ use tokio::runtime::Runtime;
 
 use super::wait::{self, PATIENCE};
 
-/// Seconds until the driver must answer.
+/// Time limit for the driver's answer, seconds.
 const START_SECS: f64 = 20.0;
 
-/// See the module's text.
+/// A browser under the control of a test.
 #[derive(Debug)]
 pub struct Browser {
     name: &'static str,
     driver: Client,
     runtime: Runtime,
-    /// Ends after what it drives.
+    /// The driver, which ends after the browser.
     _driven: Driver,
-    /// Its profile, and the log of its console.
+    /// The browser's profile, and the log of its console.
     dir: TempDir,
 }
 
-/// How a page is shown.
+/// How a page is displayed.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
-    /// Pixels.
+    /// Width, pixels.
     pub width: u32,
-    /// Pixels.
+    /// Height, pixels.
     pub height: u32,
-    /// Whether the reader wants it dark.
+    /// Whether the reader prefers a dark page.
     pub dark: bool,
 }
 
 impl Screen {
-    /// Of a desk.
+    /// The screen of a desktop.
     pub const DESK: Screen = Screen { width: 1280, height: 900, dark: false };
-    /// Of a phone.
+    /// The screen of a phone.
     pub const PHONE: Screen = Screen { width: 360, height: 740, dark: false };
 }
 
 impl Browser {
-    /// A fresh one, of which nothing is remembered; `name` names what is kept of it.
+    /// A fresh browser without any memory. `name` names the files that are kept of it.
     pub fn open(name: &'static str, screen: Screen) -> Browser {
         let dir = tempfile::tempdir().expect("no directory for a browser");
         let log = File::create(dir.path().join("driver.log")).expect("cannot log what the browser says");
@@ -99,13 +99,13 @@ impl Browser {
         self.runtime.block_on(self.driver.goto(url)).unwrap_or_else(|e| panic!("{url}: {e}"));
     }
 
-    /// What a script returns in the page.
+    /// The result of a script in the page.
     pub fn run(&self, script: &str) -> Value {
         let answer = self.runtime.block_on(self.driver.execute(script, Vec::new()));
         answer.unwrap_or_else(|e: CmdError| panic!("{script}: {e}"))
     }
 
-    /// The text of the first element that a selector names; empty where there is none.
+    /// The text of the first element that matches a selector; empty if none does.
     pub fn text(&self, selector: &str) -> String {
         let text = self.run(&format!("return document.querySelector({selector:?})?.innerText ?? ''"));
         text.as_str().unwrap_or_default().to_owned()
@@ -127,14 +127,14 @@ impl Browser {
         }
     }
 
-    /// What its console said that is no mere note: errors, and what the page's own rules forbade.
+    /// Lines of its console that are more than notes: errors, and violations of the page's content policy.
     pub fn complaints(&self) -> Vec<String> {
         let log =
             std::fs::read_to_string(self.dir.path().join("profile/chrome_debug.log")).unwrap_or_default();
         log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect()
     }
 
-    /// Waits until its console has said this.
+    /// Waits until its console shows this text.
     pub fn until_complains(&self, words: &str) {
         wait::look(10.0 * PATIENCE, || {
             self.complaints().iter().any(|line| line.contains(words)).then_some(())
@@ -142,7 +142,7 @@ impl Browser {
         .unwrap_or_else(|| panic!("the console did not say {words:?}"));
     }
 
-    /// Keeps a picture and the page as it stands.
+    /// Stores a picture and the present page.
     pub fn keep(&self, what: &str) {
         let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/browser");
         let path = |end: &str| dir.join(format!("{}-{what}.{end}", self.name));
@@ -166,7 +166,7 @@ impl Drop for Browser {
     }
 }
 
-/// chromedriver, and all that it has started.
+/// Ends chromedriver and all processes that it has started.
 #[derive(Debug)]
 struct Driver(Child);
 
@@ -193,7 +193,7 @@ impl WebDriverCompatibleCommand for OfChrome {
     }
 }
 
-/// It reaches this machine only.
+/// A client that reaches this machine only.
 fn capabilities(dir: &TempDir) -> Capabilities {
     let profile = format!("--user-data-dir={}", dir.path().join("profile").display());
     let arguments = [

@@ -1,5 +1,4 @@
-//! Clusters: made when first needed, used again by tests that need the same settings, gone when the process
-//! is gone.
+//! Clusters: made when first needed, reused by tests with the same settings, and gone when the process ends.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -14,14 +13,14 @@ use serde_json::Value;
 use super::slurm::Slurm;
 use super::{pool, processes};
 
-/// Nodes of each cluster: the acceptance of the suite speaks of eight.
+/// Nodes of each cluster.
 pub const NODES: usize = 8;
 
-/// Clusters at a time unless the environment says otherwise: they mostly wait, and three use a quarter of the
-/// time of two cores, the smallest machine that we test on. What runs beside them (`tests/run.sh`) gives way.
+/// Clusters at a time, unless the environment says otherwise. They mostly wait: three use a quarter of two
+/// cores, the smallest machine that we test on. Stages that run beside them (`tests/run.sh`) give way.
 const CLUSTERS: usize = 5;
 
-/// Longest that one command inside may take, seconds. Commands that last are started by `Cluster::command`.
+/// Time limit for a command inside, seconds. Long commands are started by `Cluster::command`.
 const EXEC_SECS: u32 = 60;
 
 /// The `PATH` of commands inside.
@@ -36,22 +35,22 @@ pub struct Cluster {
     pub init_pid: u32,
     /// A free port in its block.
     pub port: u16,
-    /// Where its slurmrestd with tokens listens once it is started.
+    /// The port of its slurmrestd with tokens, once that is started.
     pub rest_jwt_url: String,
-    /// How it was made.
+    /// The options with which it was made.
     pub slurm: Slurm,
-    /// Its daemons, by the names that `minicluster` gives them.
+    /// Its daemons, by their names in `minicluster`.
     daemons: Vec<String>,
-    /// How long its test waited until a cluster could be had, seconds.
+    /// How long its test waited for it, seconds.
     pub waited_secs: f64,
-    /// How long it took to make, seconds; 0 if it was there already.
+    /// How long it took to make, seconds; 0 if it existed already.
     pub made_secs: f64,
     /// Commands that were run inside since it was lent.
     pub commands: AtomicU32,
 }
 
 static PREPARED: Once = Once::new();
-/// The guard's standard input: it ends with this process, however that ends.
+/// The guard's standard input. It closes when this process ends for any reason.
 static GUARD: OnceLock<Mutex<std::process::ChildStdin>> = OnceLock::new();
 
 /// Takes a cluster that was made with these options, or makes one.
@@ -83,7 +82,7 @@ pub fn lease(slurm: &Slurm) -> Cluster {
     Cluster { waited_secs: turn.waited_secs, ..cluster }
 }
 
-/// Puts a clean cluster back.
+/// Returns a clean cluster.
 pub fn give_back(cluster: Cluster) {
     let kept = reused().is_none().then_some(cluster);
     for surplus in pool::leave(kept) {
@@ -106,18 +105,18 @@ fn end(cluster: &Cluster) {
     }
 }
 
-/// The cluster that is up already and that all tests of this run share.
+/// The cluster that is already up, which all tests of this run share.
 fn reused() -> Option<PathBuf> {
     std::env::var_os("INFILL_TEST_REUSE").map(PathBuf::from)
 }
 
-/// Clusters at a time.
+/// The number of clusters at a time.
 pub fn capacity() -> usize {
     let wanted = std::env::var("INFILL_TEST_CLUSTERS").ok().and_then(|n| n.parse().ok());
     if reused().is_some() { 1 } else { wanted.unwrap_or(CLUSTERS).max(1) }
 }
 
-/// Slurm's release that is tested.
+/// The tested release of Slurm.
 pub fn release() -> String {
     std::env::var("INFILL_TEST_RELEASE").unwrap_or_else(|_| "trixie".to_owned())
 }
@@ -177,7 +176,8 @@ fn start_guard() {
 }
 
 impl Cluster {
-    /// Copies the logs of its daemons to a folder of this name below `target`, which outlives it.
+    /// Copies the logs of its daemons to a folder of this name below `target`, which stays after the cluster
+    /// ends.
     pub fn keep_logs(&self, name: &str) -> PathBuf {
         let kept = repository().join("target/kept-logs").join(name);
         let _ = std::fs::remove_dir_all(&kept);
@@ -222,7 +222,7 @@ impl Cluster {
             port: u16::try_from(number("/ports/slurmctld") + 5).map_err(|e| e.to_string())?,
             rest_jwt_url: status["rest_jwt_url"].as_str().unwrap_or_default().to_owned(),
             slurm,
-            // That one runs only where a test starts it.
+            // It runs only where a test starts it.
             daemons: daemons
                 .filter_map(|d| d["name"].as_str().filter(|n| *n != "slurmrestd-jwt").map(str::to_owned))
                 .collect(),
@@ -233,7 +233,7 @@ impl Cluster {
         })
     }
 
-    /// Names of the daemons that should run and do not.
+    /// Names of the daemons that should run but don't.
     pub fn dead_daemons(&self) -> Vec<String> {
         let alive: BTreeSet<i32> = processes::guest_pids(self.init_pid).into_iter().collect();
         let runs = |name: &&String| {
@@ -252,7 +252,7 @@ impl Cluster {
     }
 
     /// A command that runs inside as `user`, not started yet. `minicluster exec` does the same with ten more
-    /// processes, which matters for what tests ask Slurm all the time.
+    /// processes. That matters, because tests ask Slurm all the time.
     pub fn command(&self, user: &str, words: &[&str]) -> Command {
         self.commands.fetch_add(1, Ordering::Relaxed);
         let home = match user {
@@ -283,7 +283,8 @@ impl Cluster {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("nsenter cannot be run");
         if let Some(mut stdin) = child.stdin.take() {
-            // A command that does not read says by its status what it thinks.
+            // A command that does not read its input may break the pipe. Its exit status says whether that is
+            // an error.
             let _ = stdin.write_all(input.as_bytes());
         }
         child.wait_with_output().expect("the command inside cannot be waited for")

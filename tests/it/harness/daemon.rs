@@ -1,5 +1,5 @@
-//! `infill serve` inside a cluster: its configuration, its life and its log; and a second one, that stands
-//! by.
+//! `infill serve` inside a cluster: its configuration, its life and its log. There may be a second one that
+//! stands by.
 
 use std::fs::{File, OpenOptions};
 use std::net::TcpListener;
@@ -18,19 +18,19 @@ const START_SECS: f64 = 15.0;
 /// Seconds until one that is killed must be gone.
 const KILL_SECS: f64 = 20.0;
 
-/// What a daemon preloads whose clock can be wrong, in the cluster's directory on this machine.
+/// The library that a daemon with a changeable clock preloads, in the cluster's directory on this machine.
 pub const CLOCK: &str = "etc/clock.so";
 
-/// Where the second daemon's configuration lies, in the cluster.
+/// The path of the second daemon's configuration, in the cluster.
 const SECOND: &str = "/etc/infill/second.toml";
 
-/// A configuration for tests: the file's keys, with small times.
+/// A configuration for tests: the keys of the file, with small times.
 #[derive(Clone, Debug)]
 pub struct Settings(toml::Table);
 
 impl Settings {
-    /// Acts, looks twice a second, forgives quickly, and tries no sizes: tests say themselves what runs
-    /// where.
+    /// Acts, polls twice a second, forgives quickly, and probes no sizes: the tests themselves decide what
+    /// runs where.
     pub fn quick(port: u16) -> Settings {
         let text = format!(
             r#"
@@ -84,24 +84,24 @@ impl Settings {
 pub struct Daemon {
     port: u16,
     init_pid: u32,
-    /// Its configuration, if it is not the one that all others read.
+    /// Its configuration, if it does not use the common one.
     config: Option<&'static str>,
     log: PathBuf,
     child: Option<Child>,
-    /// A socket that listens already, in place of systemd's.
+    /// A socket that already listens, in the role of systemd's.
     socket: Option<TcpListener>,
 }
 
-/// Runs the words behind it with its standard input as the socket that systemd would pass.
+/// Runs the command after it with its standard input as the socket that systemd would pass.
 const PASSES_SOCKET: [&str; 4] = ["sh", "-c", "exec 3<&0 </dev/null; exec \"$@\"", "sh"];
 
 impl Daemon {
-    /// None yet.
+    /// A daemon that has not been started.
     pub fn of(cluster: &Cluster) -> Daemon {
         Daemon::with(cluster, cluster.port, None, "infill.log")
     }
 
-    /// A second one of the same cluster, on the next port; its settings are the first one's but for that.
+    /// A second daemon of the same cluster, on the next port. Its other settings are the first one's.
     pub fn second(cluster: &Cluster, settings: Settings) -> Daemon {
         let port = cluster.port + 1;
         let text = settings.set("daemon.listen", format!("127.0.0.1:{port}")).text();
@@ -111,25 +111,25 @@ impl Daemon {
 
     fn with(cluster: &Cluster, port: u16, config: Option<&'static str>, log: &str) -> Daemon {
         let log = cluster.dir.join("log").join(log);
-        // The log of an earlier test of this cluster is not ours.
+        // The log of an earlier test of this cluster does not count.
         let _ = std::fs::remove_file(&log);
         Daemon { port, init_pid: cluster.init_pid, config, log, child: None, socket: None }
     }
 
-    /// Binds its port as systemd would; it is started with that socket from now on.
+    /// Binds its port as systemd would. It is started with that socket from now on.
     pub fn bind(&mut self) {
         let socket = TcpListener::bind(("127.0.0.1", self.port)).expect("the daemon's port is free");
         self.socket = Some(socket);
     }
 
-    /// Starts it with the configuration that lies in the cluster, and waits for its first round.
+    /// Starts it with the cluster's present configuration, and waits for its first round.
     pub fn start(&mut self, cluster: &Cluster) {
         self.spawn(cluster);
         let ready = wait::look(START_SECS, || self.has_made_a_round().then_some(()));
         assert!(ready.is_some(), "the daemon made no round within {START_SECS} s");
     }
 
-    /// Starts it where it cannot serve, and waits for its end; what it has logged.
+    /// Starts it where it cannot serve, and waits for its end. Returns its log.
     pub fn refuses_to_start(&mut self, cluster: &Cluster) -> String {
         self.spawn(cluster);
         let code = self.ends(START_SECS);
@@ -137,7 +137,7 @@ impl Daemon {
         self.log()
     }
 
-    /// Also where reading needs proof.
+    /// Works also where reading needs a proof.
     fn has_made_a_round(&self) -> bool {
         let text = self.answer("/metrics").map(|a| a.body).unwrap_or_default();
         let counts = text.lines().filter(|l| l.starts_with("infill_rounds_total"));
@@ -151,7 +151,7 @@ impl Daemon {
         assert!(wait::look(START_SECS, says).is_some(), "the daemon does not stand by: {}", self.log());
     }
 
-    /// Starts it, and does not wait.
+    /// Starts it without waiting.
     pub fn spawn(&mut self, cluster: &Cluster) {
         assert!(self.child.is_none(), "a daemon runs already");
         let file = || -> Stdio { self.open_log().into() };
@@ -201,7 +201,7 @@ impl Daemon {
     pub fn kill(&mut self) {
         self.thaw_wrapper();
         let Some(mut child) = self.child.take() else { return };
-        // It may not be found at the first look, and whoever then waited would wait for ever.
+        // The process may not be found at the first try, and a wait for it would then last forever.
         let gone = wait::look(KILL_SECS, || {
             if let Some(process) = self.process() {
                 process.kill();
@@ -211,18 +211,18 @@ impl Daemon {
         assert!(gone.is_some(), "the daemon lives on, and is not to be found among the cluster's processes");
     }
 
-    /// Stops it half way through whatever it does.
+    /// Stops it in the middle of anything it does.
     pub fn freeze(&self) {
         self.signal(libc::SIGSTOP);
     }
 
-    /// Lets it go on as if nothing had happened.
+    /// Lets a stopped daemon continue.
     pub fn thaw(&self) {
         self.signal(libc::SIGCONT);
         self.thaw_wrapper();
     }
 
-    /// `nsenter` stops with the command that it runs, but does not go on with it.
+    /// `nsenter` stops with its command, but does not continue with it.
     fn thaw_wrapper(&self) {
         if let Some(child) = &self.child {
             // SAFETY: kill only takes numbers; the child is ours and has not been waited for.
@@ -244,12 +244,12 @@ impl Daemon {
         status.code()
     }
 
-    /// What it answers, whatever that is.
+    /// Its answer, whatever that is.
     pub fn answer(&self, path: &str) -> Option<http::Answer> {
         http::get(self.port, path)
     }
 
-    /// SIGTERM, and its exit code.
+    /// Sends SIGTERM; returns its exit code.
     pub fn stop(&mut self) -> Option<i32> {
         let process = self.process()?;
         // SAFETY: kill only takes numbers; the process is our daemon.
@@ -271,7 +271,7 @@ impl Daemon {
         Some(serde_json::from_str(&answer.body).unwrap_or_else(|e| panic!("no round ({e}): {}", answer.body)))
     }
 
-    /// All that it has logged.
+    /// Its whole log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

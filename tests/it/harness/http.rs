@@ -1,4 +1,4 @@
-//! A plain HTTP/1.1 client: the tests send what no decent client would.
+//! A plain HTTP/1.1 client, because the tests send requests that a proper client would not.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -38,7 +38,7 @@ pub fn post(port: u16, path: &str, body: &Value, token: Option<&str>) -> Option<
     send(port, "POST", path, &headers, body.to_string().as_bytes())
 }
 
-/// Sends any bytes; `None` when nobody answers.
+/// Sends any bytes. `None` when the server does not answer.
 pub fn send(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<Answer> {
     let text = whole(port, method, path, headers, body)?;
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -46,7 +46,7 @@ pub fn send(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body:
     Some(Answer { status, body: body.to_owned() })
 }
 
-/// The same; the whole answer, with its headers.
+/// Sends any bytes. Returns the whole answer, with its headers.
 pub fn whole(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
@@ -58,16 +58,16 @@ pub fn whole(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body
     head.push_str(&format!("Content-Length: {}\r\n", body.len()));
     headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
     stream.write_all(format!("{head}\r\n").as_bytes()).ok()?;
-    // A server that has seen enough closes the door in the middle of a huge body; its answer may still be
-    // read.
+    // A server that has seen enough closes the connection in the middle of a huge body. Its answer may still
+    // be readable.
     let _ = stream.write_all(body);
     let mut bytes = Vec::new();
-    // After an early answer the rest of what we sent makes a reset of the end of the stream.
+    // After an early answer the unread rest of the request turns the end of the stream into a reset.
     let _ = stream.read_to_end(&mut bytes);
     Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|text| !text.is_empty())
 }
 
-/// Sends bytes as they are and returns what comes back.
+/// Sends bytes as they are and returns the answer.
 pub fn raw(port: u16, bytes: &[u8]) -> String {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return String::new() };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));

@@ -1,12 +1,12 @@
-//! What Slurm says of jobs, and main jobs that note when they started.
+//! Slurm's view of jobs, and main jobs that record when they started.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Site, record};
 
-/// Longest that a main job may wait in a test: well before the moment, 30 s later, at which Slurm itself
-/// kills who does not make way. All main jobs of a run together keep tighter limits (`promptness.rs`).
+/// Longest that a main job may wait in a test: well before Slurm itself kills jobs that do not make way, 30 s
+/// later. All main jobs of a run together keep tighter limits (`promptness.rs`).
 pub const PROMPTLY_SECS: f64 = 15.0;
 
 /// One line of `squeue`.
@@ -54,7 +54,7 @@ pub fn clock() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970").as_secs_f64()
 }
 
-/// When a line of a log of Slurm's was written, by `clock`; `None` for a line that does not say it.
+/// When a line of Slurm's log was written, by `clock`; `None` for a line without a time.
 pub fn logged_at(line: &str) -> Option<f64> {
     let stamp = line.strip_prefix('[')?.split(']').next()?;
     let at = chrono::NaiveDateTime::parse_from_str(stamp, "%Y-%m-%dT%H:%M:%S%.f").ok()?;
@@ -62,7 +62,7 @@ pub fn logged_at(line: &str) -> Option<f64> {
 }
 
 impl Site {
-    /// Runs `sbatch` as `user` with this script; its error if it refuses.
+    /// Runs `sbatch` as `user` with this script. Returns its error if it refuses.
     pub fn try_sbatch(&self, user: &str, options: &[&str], script: &str) -> Result<u32, String> {
         let fixed = ["sbatch", "--parsable", "--open-mode=append", "-o", "/scratch/%j.out"];
         let words: Vec<&str> = fixed.iter().chain(options).copied().collect();
@@ -77,7 +77,7 @@ impl Site {
         self.try_sbatch(user, options, script).unwrap_or_else(|e| panic!("sbatch {options:?}: {e}"))
     }
 
-    /// Submits a main job of bob's that notes its start and sleeps.
+    /// Submits a main job of bob's that records its start and sleeps.
     pub fn main_job(&self, secs: u32, options: &[&str]) -> MainJob {
         let submitted_at = clock();
         let script = format!("date +%s.%N >/scratch/started.$SLURM_JOB_ID; exec sleep {secs}");
@@ -85,7 +85,7 @@ impl Site {
         MainJob { id: self.sbatch("bob", &options, &script), submitted_at }
     }
 
-    /// When a main job's script began, once it has.
+    /// When a main job's script began; `None` before.
     pub fn started_at(&self, job: MainJob) -> Option<f64> {
         let text = std::fs::read_to_string(self.scratch().join(format!("started.{}", job.id))).ok()?;
         text.trim().parse().ok()
@@ -138,12 +138,12 @@ impl Site {
         self.job(id).remove(key).unwrap_or_default()
     }
 
-    /// Waits until the job has ended, and says `STATE CODE:SIGNAL`.
+    /// Waits until the job has ended; returns `STATE CODE:SIGNAL`.
     pub fn end_of(&self, id: u32, secs: f64) -> String {
         self.wait(&format!("job {id} to end"), secs, || {
             let job = self.job(id);
             let state = job.get("JobState")?.clone();
-            // A job that is requeued waits again in a moment.
+            // A requeued job waits again in a moment.
             let lives = ["PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED"]
                 .contains(&state.as_str())
                 || state.starts_with("REQUEUE");
@@ -167,7 +167,7 @@ fn parse_row(line: &str) -> Option<JobRow> {
     })
 }
 
-/// `n[1-3,7]` as names.
+/// Expands `n[1-3,7]` to names.
 fn expand(list: &str) -> Vec<String> {
     let Some(inside) = list.strip_prefix("n[").and_then(|l| l.strip_suffix(']')) else {
         return list.split(',').filter(|n| !n.is_empty()).map(str::to_owned).collect();

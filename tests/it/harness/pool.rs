@@ -1,6 +1,6 @@
-//! Who may have a cluster next, and the clusters that wait for another test.
+//! Decides which test gets a cluster next, and keeps the clusters that wait for another test.
 //!
-//! All tests ask at once, in threads of their own. The longest ones go first, so that the suite does not end
+//! All tests ask at once, each in its own thread. The longest ones go first, so that the suite does not end
 //! with one test that runs alone.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -48,25 +48,25 @@ const LONGEST: &[&str] = &[
     "faults::the_node_of_the_lead_dies",
 ];
 
-/// Clusters that wait for a test. Each one's daemons need memory and a little time.
+/// Most clusters that wait for a test. The daemons of each need memory and a little time.
 const MOST_IDLE: usize = 6;
 
 struct Pool {
-    /// The one that waited longest comes first.
+    /// Waiting clusters. The one that has waited longest comes first.
     idle: Vec<Cluster>,
     lent: usize,
     next_number: usize,
     waiting: Vec<Rank>,
 }
 
-/// A test's place in the order: its place among the longest, then the order in which tests came.
+/// A test's position: its place among the longest tests, then the order of arrival.
 type Rank = (usize, usize);
 
-/// What a test gets that may have a cluster.
+/// The permission to have a cluster.
 pub struct ClusterTurn {
     /// A number that no other cluster of this process has.
     pub number: usize,
-    /// How long it waited, seconds.
+    /// How long the test waited, seconds.
     pub waited_secs: f64,
 }
 
@@ -102,19 +102,19 @@ pub fn enter() -> ClusterTurn {
     ClusterTurn { number, waited_secs: asked_at.elapsed().as_secs_f64() }
 }
 
-/// A cluster that waits and was made in this way.
+/// A waiting cluster that was made with these options.
 pub fn idle(slurm: &Slurm) -> Option<Cluster> {
     let mut pool = pool();
     let place = pool.idle.iter().rposition(|cluster| cluster.slurm == *slurm)?;
     let mut cluster = pool.idle.remove(place);
-    // What the next test records is its own.
+    // The next test's records belong to it alone.
     cluster.made_secs = 0.0;
     *cluster.commands.get_mut() = 0;
     Some(cluster)
 }
 
-/// Lets the next test have a cluster, and keeps this one for a test that needs the same. Returns clusters
-/// that are too many, to be ended.
+/// Lets the next test have a cluster, and keeps this one for a test with the same options. Returns surplus
+/// clusters, which must be ended.
 pub fn leave(kept: Option<Cluster>) -> Vec<Cluster> {
     let mut pool = pool();
     pool.idle.extend(kept);

@@ -1,5 +1,5 @@
-//! A PostgreSQL server of one's own: in a directory that is given, reached by a Unix socket only, and gone
-//! when dropped.
+//! A separate PostgreSQL server in a given directory. It is reached only by a Unix socket, and ends when
+//! dropped.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Seconds until a server must accept connections, and until it must have ended.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The user `nobody`, as whom the server runs: PostgreSQL refuses to be run by root.
+/// The user `nobody`, who runs the server, because PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65534;
 
 /// A server that runs, or is stopped for a while.
@@ -21,8 +21,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a database cluster in the empty directory `dir`, which may be seen by others under another path,
-    /// and starts its server. The superuser is called `infill`.
+    /// Makes a database cluster in the empty directory `dir`, which others may see under another path, and
+    /// starts its server. The superuser is called `infill`.
     pub fn start(dir: &Path) -> Postgres {
         std::fs::create_dir_all(dir).expect("cannot make PostgreSQL's directory");
         if is_root() {
@@ -40,7 +40,7 @@ impl Postgres {
         server
     }
 
-    /// The URL of its database, for one who sees its directory as `dir`.
+    /// The URL of its database, for a client that sees its directory as `dir`.
     pub fn url(&self, dir: &str) -> String {
         format!("postgres:///postgres?host={dir}&user=infill")
     }
@@ -73,7 +73,7 @@ impl Postgres {
         self.psql("").output().is_ok_and(|o| o.status.success())
     }
 
-    /// What one SQL statement prints.
+    /// The output of one SQL statement.
     pub fn ask(&self, sql: &str) -> String {
         let output = self.psql(sql).stdout(Stdio::piped()).output().expect("cannot run psql");
         assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
@@ -99,12 +99,12 @@ impl Postgres {
         }
     }
 
-    /// What the server has said.
+    /// The server's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
-    /// A program of PostgreSQL's, to be run as one who may.
+    /// A program of PostgreSQL, to be run as a permitted user.
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new(binary(name));
         command.current_dir(&self.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -140,7 +140,7 @@ fn binary(name: &str) -> PathBuf {
     })
 }
 
-/// Where Debian keeps the programs of a server; elsewhere they lie in PATH.
+/// Where Debian keeps the programs of a server. Elsewhere they are in PATH.
 fn find(name: &str) -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let newest = versions.map(|v| v.path().join("bin").join(name)).filter(|p| p.exists()).max();

@@ -1,5 +1,5 @@
-//! What a run of the suite leaves for its summary: how long each test had a cluster, and how late main jobs
-//! started. Rows go to the folder that `INFILL_TEST_RECORD` names; without it, nothing is recorded.
+//! The records of a suite run for its summary: how long each test had a cluster, and how late main jobs
+//! started. Rows go to the folder in `INFILL_TEST_RECORD`. Without it, nothing is recorded.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -21,13 +21,13 @@ pub fn folder() -> Option<PathBuf> {
 
 /// One test's use of a cluster.
 pub struct ClusterUse {
-    /// From the moment that the test had it until it was restored, seconds.
+    /// From getting the cluster until it was restored, seconds.
     pub held_secs: f64,
-    /// Until the test could have it, seconds.
+    /// Wait for the cluster, seconds.
     pub waited_secs: f64,
-    /// Until it was up, seconds; 0 if it was up already.
+    /// Time to start it, seconds; 0 if it was up already.
     pub made_secs: f64,
-    /// Until it was as before, or ended, seconds.
+    /// Time to restore or end it, seconds.
     pub restored_secs: f64,
     /// Commands that were run inside.
     pub commands: u32,
@@ -40,7 +40,7 @@ pub fn cluster(used: &ClusterUse) {
     append(CLUSTERS, &[&test_name(), &secs, &used.commands]);
 }
 
-/// Records by how many seconds a main job started after it could have.
+/// Records how late a main job started, seconds.
 pub fn delay(job: u32, secs: f64) {
     append(DELAYS, &[&test_name(), &job, &format_args!("{secs:.3}")]);
 }
@@ -50,7 +50,7 @@ fn append(file: &str, fields: &[&dyn Display]) {
     let fields: Vec<String> = fields.iter().map(|field| field.to_string()).collect();
     let path = folder.join(file);
     let opened = OpenOptions::new().create(true).append(true).open(&path);
-    // One call, so that rows of tests that run side by side do not mix.
+    // One call, so that rows of concurrent tests do not mix.
     let written = opened.and_then(|mut file| file.write_all(format!("{}\n", fields.join("\t")).as_bytes()));
     written.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }

@@ -1,4 +1,4 @@
-//! A borrowed cluster with its daemon: what a test holds. Restored and given back when the test is over.
+//! A borrowed cluster with its daemon. It is restored and returned when the test is over.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -22,48 +22,49 @@ use super::{http, wait};
 /// Seconds until a cluster must be clean again after a test.
 const RESTORE_SECS: f64 = 40.0;
 
-/// Longest until slurmctld has saved its jobs and does nothing to any for a moment, seconds.
+/// Longest wait until slurmctld has saved its jobs and leaves them alone for a moment, seconds.
 const SAVE_SECS: f64 = 60.0;
 
 /// Longest that slurmctld takes to write its jobs' state once it has read it, seconds.
 const SAVING_SECS: f64 = 0.05;
 
-/// Lines of each log that a failed test shows.
+/// Number of lines of each log that a failed test shows.
 const TAIL_LINES: usize = 60;
 
-/// Most rounds that a failed test shows.
+/// Number of rounds that a failed test shows at most.
 const MOST_ROUNDS: usize = 8;
 
-/// A cluster of one's own.
+/// A cluster on loan, with its daemons.
 #[derive(Debug)]
 pub struct Site {
-    /// There until the site is dropped.
+    /// Present until the site is dropped.
     cluster: Option<Cluster>,
     daemon: RefCell<Daemon>,
-    /// Daemons of the cluster that do not go on by themselves.
+    /// Daemons of the cluster that do not continue by themselves.
     stalled: RefCell<BTreeSet<String>>,
-    /// Relays that other tests know nothing of.
+    /// Relays that other tests do not know.
     relays: RefCell<BTreeSet<String>>,
-    /// When the test had its cluster.
+    /// When the test got its cluster.
     since: Instant,
 }
 
-/// Passes on what agents say to the daemon, while it is not stalled.
+/// A relay for messages from agents to the daemon, while it is not stalled.
 #[derive(Clone, Debug)]
 pub struct Relay {
-    /// Where it listens.
+    /// The port at which it listens.
     pub port: u16,
-    /// By this name `Site::stall`, `resume`, `kill` and `revive` know it.
+    /// Its name for `Site::stall`, `resume`, `kill` and `revive`.
     pub name: String,
 }
 
 impl Site {
-    /// Borrows a cluster; no daemon runs.
+    /// Borrows a cluster without a running daemon.
     pub fn bare() -> Site {
         Site::bare_on(&Slurm::default())
     }
 
-    /// A cluster with settings of its own, which ends with the test unless `Slurm::kept`; no daemon runs.
+    /// A cluster with its own settings and without a running daemon. It ends with the test unless
+    /// `Slurm::kept`.
     pub fn bare_on(slurm: &Slurm) -> Site {
         let cluster = cluster::lease(slurm);
         let daemon = RefCell::new(Daemon::of(&cluster));
@@ -76,7 +77,7 @@ impl Site {
         }
     }
 
-    /// A cluster with settings of its own, and a daemon with changed settings.
+    /// A cluster with its own settings, and a daemon with changed settings.
     pub fn on(slurm: &Slurm, change: impl FnOnce(Settings) -> Settings) -> Site {
         Site::bare_on(slurm).serving(change)
     }
@@ -103,7 +104,7 @@ impl Site {
         std::fs::write(path, settings.text()).expect("cannot write the configuration");
     }
 
-    /// The port on which a daemon is to listen.
+    /// The port on which a daemon must listen.
     pub fn port(&self) -> u16 {
         self.cluster().port
     }
@@ -118,7 +119,7 @@ impl Site {
         self.cluster().dir.join("scratch")
     }
 
-    /// Starts the daemon (again).
+    /// Starts the daemon, also once more.
     pub fn start(&self) {
         self.daemon.borrow_mut().start(self.cluster());
     }
@@ -128,39 +129,40 @@ impl Site {
         self.daemon.borrow_mut().bind();
     }
 
-    /// Starts a daemon that speaks TLS, which this side of the cluster does not: waits for nothing.
+    /// Starts a daemon that speaks TLS. The test's client does not, so this waits for nothing.
     pub fn start_in_tls(&self) {
         self.daemon.borrow_mut().spawn(self.cluster());
     }
 
-    /// Starts a daemon that ends by itself; what it has logged.
+    /// Starts a daemon that ends by itself. Returns its log.
     pub fn refuses_to_start(&self) -> String {
         self.daemon.borrow_mut().refuses_to_start(self.cluster())
     }
 
-    /// Makes `other` the daemon that the site asks, and `other` the one that it asked so far.
+    /// Swaps the site's daemon with `other`: from now on the site asks `other`.
     pub fn swap_daemon(&self, other: &mut Daemon) {
         std::mem::swap(&mut *self.daemon.borrow_mut(), other);
     }
 
-    /// Starts a PostgreSQL server that the cluster sees as well; with the URL of its database in there.
+    /// Starts a PostgreSQL server that the cluster sees too. Also returns the URL of its database in the
+    /// cluster.
     pub fn postgres(&self) -> (Postgres, String) {
         let server = Postgres::start(&self.cluster().dir.join("run/pg"));
         let url = server.url("/run/infill/pg");
         (server, url)
     }
 
-    /// kill -9 of the daemon.
+    /// Kills the daemon with SIGKILL.
     pub fn kill_daemon(&self) {
         self.daemon.borrow_mut().kill();
     }
 
-    /// SIGSTOP to the daemon.
+    /// Sends the daemon SIGSTOP.
     pub fn freeze_daemon(&self) {
         self.daemon.borrow().freeze();
     }
 
-    /// SIGCONT to the daemon.
+    /// Sends the daemon SIGCONT.
     pub fn thaw_daemon(&self) {
         self.daemon.borrow().thaw();
     }
@@ -170,7 +172,7 @@ impl Site {
         self.daemon.borrow().pid()
     }
 
-    /// Daemons that are started from now on have a clock that can be wrong: see
+    /// Daemons that are started from now on have a clock that can be changed: see
     /// [`SiteMeasurements::step_clock`].
     pub fn steps_clock(&self) {
         let source = cluster::repository().join("tests/it/harness/clock.c");
@@ -181,7 +183,7 @@ impl Site {
         assert!(built.is_ok_and(|s| s.success()), "cc cannot build {}", source.display());
     }
 
-    /// Lets the daemon's clock be wrong by so many seconds.
+    /// Shifts the daemon's clock by this many seconds.
     pub fn step_clock(&self, secs: i64) {
         let path = self.cluster().dir.join("etc/clock");
         let new = path.with_extension("new");
@@ -196,12 +198,12 @@ impl Site {
         value.unwrap_or_else(|| panic!("there is no metric {name}: {text}"))
     }
 
-    /// SIGTERM to the daemon; its exit code.
+    /// Sends the daemon SIGTERM; returns its exit code.
     pub fn stop_daemon(&self) -> Option<i32> {
         self.daemon.borrow_mut().stop()
     }
 
-    /// What the daemon has logged.
+    /// The daemon's log.
     pub fn log(&self) -> String {
         self.daemon.borrow().log()
     }
@@ -216,7 +218,7 @@ impl Site {
         self.daemon.borrow().round()
     }
 
-    /// What the daemon answers to this user, who proves who they are by MUNGE.
+    /// The daemon's answer to this user, who proves their identity by MUNGE.
     pub fn read(&self, user: &str, path: &str) -> http::Answer {
         let payload = hello_payload("read", None, "n");
         let output = self.exec_with(user, &["munge"], &payload);
@@ -241,12 +243,12 @@ impl Site {
         self.cluster().exec(user, words, input)
     }
 
-    /// Runs a command inside; what it prints. Empty if it fails: Slurm may be the one that is being killed.
+    /// Runs a command inside; returns its output. Empty if it fails, because a test may be killing Slurm.
     pub fn run(&self, user: &str, words: &[&str]) -> String {
         String::from_utf8_lossy(&self.exec(user, words).stdout).into_owned()
     }
 
-    /// Runs a command inside that must succeed; what it prints.
+    /// Runs a command inside that must succeed; returns its output.
     pub fn must(&self, user: &str, words: &[&str]) -> String {
         let output = self.exec(user, words);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -259,20 +261,20 @@ impl Site {
         processes::of_namespace(self.cluster().init_pid)
     }
 
-    /// `minicluster kill`, by the names that it knows.
+    /// Runs `minicluster kill`, with its names of daemons.
     pub fn kill(&self, daemon: &str) {
         self.cluster().control(&["kill", daemon]);
     }
 
-    /// kill -9 of slurmctld at a moment at which it has saved all that it did to jobs: what it has not, it
-    /// forgets, and gives the ids of jobs once more. Says whether there was such a moment.
+    /// Kills slurmctld with SIGKILL at a moment at which it has saved all changes of jobs. It would forget
+    /// unsaved changes and assign the ids of jobs twice. Returns whether there was such a moment.
     pub fn kill_slurmctld(&self) -> bool {
         let good = || {
             if !self.jobs_are_saved() {
                 return None;
             }
             self.stall("slurmctld");
-            // Between two renames of its state it could not start again.
+            // Killed between two renames of its state, it could not start again.
             let good = self.state_is_whole() && self.jobs_are_saved();
             if !good {
                 self.resume("slurmctld");
@@ -287,7 +289,8 @@ impl Site {
         true
     }
 
-    /// Whether slurmctld has saved its jobs since its log last spoke of one: within 5 s of a change it does.
+    /// Whether slurmctld has saved its jobs since its log last mentioned one. It saves within 5 s of a
+    /// change.
     fn jobs_are_saved(&self) -> bool {
         let saved = self.run("root", &["stat", "-c", "%.9Y", "/var/spool/minicluster/ctld/job_state"]);
         let log = std::fs::read(self.cluster().dir.join("log/slurmctld.log")).unwrap_or_default();
@@ -296,8 +299,7 @@ impl Site {
         saved.trim().parse().is_ok_and(|saved: f64| last.is_none_or(|last| saved > last + SAVING_SECS))
     }
 
-    /// Whether each of slurmctld's files is there that it renames when it saves, and no renaming is under
-    /// way.
+    /// Whether all files exist that slurmctld renames when it saves, and no renaming is under way.
     fn state_is_whole(&self) -> bool {
         let said = self.run("root", &["ls", "/var/spool/minicluster/ctld"]);
         let names: BTreeSet<&str> = said.lines().collect();
@@ -306,18 +308,18 @@ impl Site {
             && !names.iter().any(|n| n.ends_with(".new"))
     }
 
-    /// `minicluster start`.
+    /// Runs `minicluster start`.
     pub fn revive(&self, daemon: &str) {
         self.cluster().control(&["start", daemon]);
     }
 
-    /// `minicluster stall`: its connections stay open, and nothing passes.
+    /// Runs `minicluster stall`: connections stay open, and nothing passes.
     pub fn stall(&self, daemon: &str) {
         self.stalled.borrow_mut().insert(daemon.to_owned());
         self.cluster().control(&["stall", daemon]);
     }
 
-    /// `minicluster resume`: it goes on as if nothing had happened.
+    /// Runs `minicluster resume`: ends a stall.
     pub fn resume(&self, daemon: &str) {
         self.cluster().control(&["resume", daemon]);
         self.stalled.borrow_mut().remove(daemon);
@@ -332,7 +334,7 @@ impl Site {
         Relay { port, name }
     }
 
-    /// Waits until `probe` finds something. `secs` are what it may take on a machine that does nothing else.
+    /// Waits until `probe` finds something, at most `secs` on an idle machine.
     pub fn wait<T>(&self, what: &str, secs: f64, probe: impl FnMut() -> Option<T>) -> T {
         let secs = secs * wait::PATIENCE;
         wait::look(secs, probe).unwrap_or_else(|| panic!("waited {secs} s for {what}, in vain"))
@@ -354,7 +356,7 @@ impl Site {
         }
     }
 
-    /// No wing without its lead, no node of infill's that the daemon does not know.
+    /// Checks that no wing is without its lead, and that the daemon knows all of infill's nodes.
     pub fn until_nothing_leaks(&self, secs: f64) {
         self.until("Slurm's queue to hold nothing of infill's that the daemon does not know", secs, || {
             let Some(status) = self.status() else { return false };
@@ -372,7 +374,7 @@ impl Site {
         log.lines().filter(|l| words.iter().all(|w| l.contains(w))).map(str::to_owned).collect()
     }
 
-    /// What a failed test shows.
+    /// The output of a failed test.
     fn explain(&self) {
         let tail = |text: &str| {
             let lines: Vec<&str> = text.lines().collect();
@@ -413,7 +415,7 @@ impl Site {
             .collect()
     }
 
-    /// Makes the cluster as it was. Says whether that worked.
+    /// Restores the cluster. Returns whether that worked.
     fn restore(&self) -> bool {
         let cluster = self.cluster();
         for daemon in self.stalled.take() {

@@ -1,4 +1,4 @@
-//! What a test's cluster has that others have not: lines of slurm.conf, files beside it, accounting records.
+//! Settings of a test's own cluster: lines of slurm.conf, files beside it, accounting records.
 //!
 //! ```ignore
 //! let slurm = Slurm::default()
@@ -19,7 +19,7 @@ const BATCH_START_SECS: u32 = 10;
 /// GPUs of a node where they are lent.
 pub const GPUS: usize = 4;
 
-/// How a cluster is to be made: see `minicluster --help`.
+/// The options for making a cluster: see `minicluster --help`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slurm {
     nodes: usize,
@@ -35,76 +35,76 @@ impl Default for Slurm {
 }
 
 impl Slurm {
-    /// Other tests need the same: the cluster is kept for them.
+    /// Keeps the cluster for other tests with the same needs.
     pub fn kept(self) -> Slurm {
         Slurm { kept: true, ..self }
     }
 
-    /// Whether the cluster outlives its test.
+    /// Whether the cluster stays after its test.
     pub fn is_kept(&self) -> bool {
         self.kept || self.is_usual()
     }
 
-    /// Whether it is as most tests need it.
+    /// Whether it has the settings of most tests.
     pub fn is_usual(&self) -> bool {
         *self == Slurm::default()
     }
 
-    /// How many nodes it has.
+    /// The number of nodes.
     pub fn node_count(&self) -> usize {
         self.nodes
     }
 
-    /// Another number of nodes.
+    /// Sets another number of nodes.
     pub fn nodes(self, nodes: usize) -> Slurm {
         Slurm { nodes, ..self }
     }
 
-    /// A line of slurm.conf: `minicluster up --set LINE`.
+    /// Adds a line of slurm.conf: `minicluster up --set LINE`.
     pub fn set(mut self, line: &str) -> Slurm {
         self.options.extend(["--set".to_owned(), line.to_owned()]);
         self
     }
 
-    /// An executable file with this text as /etc/slurm/NAME.
+    /// Adds an executable file with this text as /etc/slurm/NAME.
     pub fn file(mut self, name: &str, text: &str) -> Slurm {
         self.files.push((name.to_owned(), text.to_owned()));
         self
     }
 
-    /// `sacctmgr -i WORDS`, once the accounts are there.
+    /// Runs `sacctmgr -i WORDS`, once the accounts exist.
     pub fn sacctmgr(mut self, words: &str) -> Slurm {
         self.options.extend(["--sacctmgr".to_owned(), words.to_owned()]);
         self
     }
 
-    /// A program that takes so many seconds and does nothing: `Prolog`, `Epilog`, `PrologSlurmctld`, …
+    /// Adds a program that does nothing for this many seconds: `Prolog`, `Epilog`, `PrologSlurmctld`, …
     pub fn waits(self, key: &str, secs: u32) -> Slurm {
         let name = key.to_lowercase();
         let script = format!("#!/bin/sh\nexec sleep {secs}\n");
-        // A batch script that is not there after so long, slurmctld takes for lost.
+        // slurmctld takes a batch script for lost that does not appear within this time.
         let patience = format!("BatchStartTimeout={}", BATCH_START_SECS + 2 * secs);
         self.file(&name, &script).set(&format!("{key}=/etc/slurm/{name}")).set(&patience)
     }
 
-    /// No MUNGE: Slurm's own authentication.
+    /// Uses Slurm's own authentication instead of MUNGE.
     pub fn without_munge(self) -> Slurm {
         self.set("AuthType=auth/slurm").set("CredType=cred/slurm").set("AuthInfo=use_client_ids")
     }
 
-    /// Nodes with GPUs, which jobs share, and a plug-in that lends them.
+    /// Gives nodes GPUs, which jobs share, and a plug-in that lends them.
     pub fn lends_gpus(mut self) -> Slurm {
         self.options.extend(["--gpus".to_owned(), GPUS.to_string()]);
         self
     }
 
-    /// The last of these nodes have no GPUs.
+    /// Makes the last of these nodes nodes without GPUs.
     pub fn cpu_nodes(mut self, count: usize) -> Slurm {
         self.options.extend(["--cpu-nodes".to_owned(), count.to_string()]);
         self
     }
 
-    /// Nodes without work for `secs` are switched off (their slurmd is killed), and booted when Slurm wants
+    /// Nodes that are idle for `secs` are switched off (their slurmd is killed), and booted when Slurm wants
     /// them.
     pub fn saves_power(self, secs: u32) -> Slurm {
         self.set("SuspendProgram=/opt/infill/slurm/minicluster/etc/suspend")

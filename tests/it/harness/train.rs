@@ -1,4 +1,4 @@
-//! Malleable jobs of the tests: `trainee.py` under `infill run`, and what it wrote down.
+//! The tests' malleable jobs: `trainee.py` under `infill run`, and its log.
 
 use infill_api::JobView;
 use infill_model::MalleableState;
@@ -6,11 +6,11 @@ use serde::Deserialize;
 
 use super::Site;
 
-/// Flags of `infill run` for jobs that share: with linear curves it is as good to give one of them
-/// everything.
+/// Flags of `infill run` for jobs that share nodes. With linear curves it would be equally good to give one
+/// of them everything.
 pub const SUBLINEAR: &str = "--grace 10 --curve 1:10,2:19,4:35,8:60";
 
-/// A malleable job to be submitted.
+/// A malleable job to submit.
 #[derive(Clone, Debug)]
 pub struct Train {
     user: &'static str,
@@ -25,7 +25,7 @@ pub struct Train {
 }
 
 impl Train {
-    /// A job of alice's that may run on `nodes` and counts for ever.
+    /// A job of alice's that may run on `nodes` and counts forever.
     pub fn on(nodes: &'static str) -> Train {
         Train {
             user: "alice",
@@ -40,48 +40,48 @@ impl Train {
         }
     }
 
-    /// Another owner.
+    /// Sets another owner.
     pub fn user(self, user: &'static str) -> Train {
         Train { user, ..self }
     }
 
-    /// A job of the main queue.
+    /// Makes it a job of the main queue.
     pub fn in_main_queue(self) -> Train {
         Train { partition: "main", ..self }
     }
 
-    /// Flags of `infill run`.
+    /// Adds flags of `infill run`.
     pub fn run(self, flags: &str) -> Train {
         Train { run_flags: flags.to_owned(), ..self }
     }
 
-    /// Another program of this folder than `trainee.py`.
+    /// Runs another program of this folder instead of `trainee.py`.
     pub fn program(self, program: &'static str) -> Train {
         Train { program, ..self }
     }
 
-    /// Flags of `trainee.py`.
+    /// Adds flags of `trainee.py`.
     pub fn flags(self, flags: &str) -> Train {
         Train { flags: format!("{} {flags}", self.flags), ..self }
     }
 
-    /// An option of `sbatch`.
+    /// Adds an option of `sbatch`.
     pub fn option(mut self, option: &'static str) -> Train {
         self.sbatch.push(option);
         self
     }
 
-    /// Shell lines before `infill run`.
+    /// Adds shell lines before `infill run`.
     pub fn before(self, lines: &str) -> Train {
         Train { before: lines.to_owned(), ..self }
     }
 
-    /// Shell lines after `infill run`.
+    /// Adds shell lines after `infill run`.
     pub fn after(self, lines: &str) -> Train {
         Train { after: lines.to_owned(), ..self }
     }
 
-    /// Submits it.
+    /// Submits the job.
     pub fn submit(&self, site: &Site) -> u32 {
         let script = format!(
             "mkdir -p /scratch/$SLURM_JOB_ID\n{}\ninfill run {} -- \
@@ -113,27 +113,27 @@ pub struct Event {
     pub step: u64,
     /// Node.
     pub node: String,
-    /// Process, if it says which.
+    /// Process id, if the event has one.
     #[serde(default)]
     pub pid: u32,
 }
 
-/// What a job wrote down.
+/// A job's log.
 #[derive(Clone, Debug)]
 pub struct Diary(pub Vec<Event>);
 
 impl Diary {
-    /// Events of this kind.
+    /// The events of this kind.
     pub fn all(&self, event: &str) -> Vec<&Event> {
         self.0.iter().filter(|e| e.event == event).collect()
     }
 
-    /// The last step that was done.
+    /// The last completed step.
     pub fn last_step(&self) -> u64 {
         self.all("step").last().map_or(0, |e| e.step)
     }
 
-    /// For each generation after the first: steps that were done again.
+    /// For each generation after the first: the number of repeated steps.
     pub fn lost(&self) -> Vec<u64> {
         let mut lost = Vec::new();
         let mut reached = 0;
@@ -147,12 +147,12 @@ impl Diary {
         lost
     }
 
-    /// Numbers of ranks of the generations, in order.
+    /// The numbers of ranks of the generations, in order.
     pub fn worlds(&self) -> Vec<u32> {
         self.all("start").into_iter().filter(|e| e.rank == 0).map(|e| e.world).collect()
     }
 
-    /// No two generations ran at the same time: nothing starts before all of the generation before has
+    /// Checks that no two generations ran at the same time: each starts after all of the one before has
     /// stopped.
     pub fn assert_no_overlap(&self) {
         let mut newest = 0;
@@ -168,26 +168,26 @@ impl Diary {
 }
 
 impl Site {
-    /// What the job has written down so far.
+    /// The job's log so far.
     pub fn diary(&self, job: u32) -> Diary {
         let path = self.scratch().join(format!("{job}/events"));
         let text = std::fs::read_to_string(path).unwrap_or_default();
         Diary(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
-    /// Lets the job come to its end at the next step.
+    /// Lets the job end at the next step.
     pub fn finish(&self, job: u32) {
         std::fs::write(self.scratch().join(format!("{job}/enough")), "").expect("cannot write into /scratch");
     }
 
-    /// Lets the job come to its end, and checks that nothing is left of it.
+    /// Lets the job end, and checks that nothing of it is left.
     pub fn completes(&self, job: u32) {
         self.finish(job);
         assert_eq!(self.end_of(job, 30.0), "COMPLETED 0:0");
         self.until("its wings to be gone", 15.0, || self.queue().iter().all(|j| j.lead() != Some(job)));
     }
 
-    /// Waits until the job trains on so many nodes, and Slurm, the daemon and the job itself agree on it.
+    /// Waits until the job trains on this many nodes, and Slurm, the daemon and the job itself agree on it.
     pub fn until_trains_on(&self, job: u32, nodes: usize, secs: f64) -> JobView {
         self.wait(&format!("job {job} to train on {nodes} nodes"), secs, || {
             let view =

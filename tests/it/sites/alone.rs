@@ -1,5 +1,5 @@
-//! What preemption takes by itself: the same main queue over plain jobs of the malleable partition that do
-//! nothing but end when they are told to. Nobody who runs in gaps can do better than this.
+//! The cost of preemption itself: the same main queue over plain jobs of the malleable partition that end
+//! when asked to. No scheduler that fills gaps can do better than this.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::queue::Queue;
 use super::spec::Spec;
 use crate::harness::{Site, jobs::clock};
 
-/// Ends at the first signal, as a step that Slurm tells to leave.
+/// Ends at the first signal, as a job step that Slurm asks to leave.
 const FILLER: &str = "exec srun sleep 600";
 
-/// Runs the main queue for so long, and says by how much its jobs were late.
+/// Runs the main queue for this long, and reports how late its jobs were.
 pub fn run(spec: &Spec, secs: f64, seed: u64) -> String {
     let site = Site::bare_on(&spec.slurm());
     if let Some(words) = spec.accounting() {
@@ -26,7 +26,7 @@ pub fn run(spec: &Spec, secs: f64, seed: u64) -> String {
     while clock() < end {
         let full = queue.waiting().is_none() && fill(&site);
         queue.turn(&mut random, full);
-        // slurmctld looks at its queue at whole seconds, and submissions must not keep step with that.
+        // slurmctld looks at its queue at whole seconds, and submissions must not be in step with that.
         std::thread::sleep(Duration::from_secs_f64(random.random()));
     }
     queue.drain();
@@ -45,15 +45,15 @@ pub fn run(spec: &Spec, secs: f64, seed: u64) -> String {
     )
 }
 
-/// Puts a plain job on each idle node, as wings are: in the malleable partition, and with a node of its own.
-/// Says whether all nodes are in use.
+/// Puts a plain job on each idle node, as wings are: in the malleable partition, each on its own node.
+/// Returns whether all nodes are in use.
 fn fill(site: &Site) -> bool {
     let states = site.run("root", &["sinfo", "-h", "-N", "-p", "infill", "-o", "%T %N"]);
     let idle = states.lines().filter_map(|line| line.strip_prefix("idle "));
     let waits = site.queue().iter().any(|row| !row.runs());
     for node in idle.filter(|_| !waits) {
         let options = ["-p", "infill", "-J", "wing:1", "-N1", "-w", node, "-t", "30", "-o", "/dev/null"];
-        // The node may just have been given to a main job.
+        // A main job may just have got the node.
         drop(site.try_sbatch("alice", &options, FILLER));
     }
     states.lines().all(|line: &str| ["allocated", "mixed"].iter().any(|state| line.starts_with(state)))

@@ -1,4 +1,4 @@
-//! What a run came to, which promises it broke, and how that is shown.
+//! The result of a run: its numbers, the promises that it broke, and how they are shown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,31 +14,31 @@ use super::spec::Spec;
 /// Longest that the 99th percentile of main jobs may be late, beyond prolog and epilog, seconds.
 const P99_SECS: f64 = 1.0;
 
-/// Fewer main jobs than this have no 99th percentile of their own.
+/// With fewer main jobs than this, a run has no 99th percentile.
 const ENOUGH_FOR_P99: usize = 100;
 
-/// Faults that were over up to so long before a late main job came are told of, seconds.
+/// A fault is mentioned if it ended at most this long before a late main job came, seconds.
 const LATELY_SECS: f64 = 60.0;
 
-/// Steps that one job did again.
+/// Steps that one job repeated.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     /// Steps that it has reached.
     pub steps: u64,
-    /// After it had saved: must not be.
+    /// Steps repeated after it had saved. There must be none.
     pub saved_lost: Vec<u64>,
-    /// Without having been able to save, since its own checkpoint.
+    /// Steps repeated since its own checkpoint, when it could not save.
     pub unsaved: Vec<u64>,
-    /// Since before its own last checkpoint: must not be.
+    /// Steps repeated from before its own last checkpoint. There must be none.
     pub too_many: Vec<u64>,
 }
 
-/// What a run on one site came to.
+/// The result of a run on one site.
 #[derive(Clone, Debug, Serialize)]
 pub struct Balance {
     /// The site.
     pub site: String,
-    /// What is special about it.
+    /// What is special about the site.
     pub about: String,
     /// Seconds of main queue and faults.
     pub secs: f64,
@@ -48,17 +48,17 @@ pub struct Balance {
     pub calm_secs: f64,
     /// By how much each main job was late, seconds, in order of submission.
     pub delays: Vec<f64>,
-    /// Main jobs that Slurm requeued before they began: of these it is not known how late they were.
+    /// Main jobs that Slurm requeued before they began. Their delay is unknown.
     pub requeued: usize,
-    /// Main jobs that waited for nodes that sleep: the same.
+    /// Main jobs that waited for sleeping nodes. Their delay is unknown.
     pub slept: usize,
     /// Steps that the malleable jobs did.
     pub steps: u64,
-    /// Times that a command ended without having saved, and the steps that were done again.
+    /// Number of times that a command ended without having saved, and the steps repeated then.
     pub unsaved: Vec<u64>,
-    /// What the daemon took up.
+    /// The daemon's use of memory, descriptors and tables.
     pub looks: Vec<Look>,
-    /// Which promises were broken.
+    /// The broken promises.
     pub broken: Vec<String>,
     #[serde(skip)]
     hard_faults: usize,
@@ -127,7 +127,7 @@ impl Balance {
         Balance { broken: vec![format!("the run broke down: {why}")], ..Balance::nothing(spec, plan) }
     }
 
-    /// Takes in what the jobs did again.
+    /// Adds the steps that the jobs repeated.
     pub fn take_losses(&mut self, all: impl Iterator<Item = Losses>, plan: &Plan) {
         for job in all {
             self.steps += job.steps;
@@ -156,28 +156,28 @@ impl Balance {
         }
     }
 
-    /// Takes in how many processes of jobs that stay alive have left the others.
+    /// Adds how many processes of live jobs have left the others.
     pub fn take_departures(&mut self, count: usize) {
         eprintln!("site {}: {count} processes left while the others trained on", self.site);
         if count == 0 {
-            self.broken.push("nobody left while the others trained on: nothing was shown".to_owned());
+            self.broken.push("no process left while the others trained on: nothing was shown".to_owned());
         }
     }
 
-    /// Takes in how the jobs ended, and what was left of them.
+    /// Adds how the jobs ended, and what was left of them.
     pub fn take_ends(&mut self, ends: &[(u32, String)], leaks: Vec<String>) {
         let bad = ends.iter().filter(|(_, end)| end != "COMPLETED 0:0");
         self.broken.extend(bad.map(|(job, end)| format!("malleable job {job}: {end}")));
         self.broken.extend(leaks.into_iter().map(|leak| format!("left behind: {leak}")));
     }
 
-    /// Takes in what the daemon took up.
+    /// Adds the daemon's use of resources.
     pub fn take_gauge(&mut self, gauge: &Gauge, jobs: usize) {
         self.broken.extend(gauge.judge(jobs));
         self.looks.clone_from(&gauge.looks);
     }
 
-    /// Checks what needs all of the run.
+    /// Checks the promises that need the whole run.
     pub fn judge(&mut self, plan: &Plan) {
         if self.delays.is_empty() {
             self.broken.push("no main job was submitted: nothing was shown".to_owned());
@@ -192,10 +192,10 @@ impl Balance {
     }
 }
 
-/// When a main job waited, and what was broken meanwhile or shortly before it came.
+/// When a main job waited, and which faults lasted meanwhile or ended shortly before it came.
 fn circumstances(queue: &Queue<'_>, id: u32, past: &[Past]) -> String {
     let Some((submitted, started)) = queue.waited(id) else { return String::new() };
-    let lately = past.iter().filter(|p| p.begun <= started && p.mended.1 >= submitted - LATELY_SECS);
+    let lately = past.iter().filter(|p| p.begun <= started && p.repaired.1 >= submitted - LATELY_SECS);
     let faults: Vec<String> = lately.map(|p| p.seen_at(submitted)).collect();
     let at = |secs: f64| {
         let moment = chrono::DateTime::from_timestamp_micros((1e6 * secs) as i64).unwrap_or_default();
@@ -217,11 +217,11 @@ pub fn p99(delays: &[f64]) -> f64 {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// All of what was run.
+/// The summary of all runs.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     version: u32,
-    /// What was random follows from it.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Main jobs of all sites.
     main_jobs: usize,
@@ -230,7 +230,7 @@ pub struct Outcome {
     most_secs: f64,
     /// Each site.
     pub sites: Vec<Balance>,
-    /// Promises that only all of them together can break.
+    /// Promises that only all runs together can break.
     pub broken: Vec<String>,
 }
 
@@ -252,7 +252,7 @@ impl Outcome {
         }
     }
 
-    /// For a terminal.
+    /// The summary for a terminal.
     pub fn show(&self) -> String {
         let mut text = table(&self.sites);
         let _ = writeln!(
@@ -272,7 +272,7 @@ impl Outcome {
     }
 }
 
-/// A row a site.
+/// One row per site.
 pub fn table(sites: &[Balance]) -> String {
     let mut text = format!(
         "{:<12} {:>5} {:>6} {:>5} {:>6} {:>6} {:>6} {:>7} {:>8}  {}\n",
@@ -304,7 +304,7 @@ fn drawing(looks: &[Look]) -> String {
     let line = |name: &str, unit: f64, value: &dyn Fn(&Look) -> u64| {
         let values: Vec<u64> = looks.iter().map(value).collect();
         let most = values.iter().max().copied().unwrap_or(0).max(1);
-        // Wide terminals have room for so many.
+        // Wide terminals have space for this many.
         let step = looks.len().div_ceil(100).max(1);
         let mut bars = String::new();
         for (i, v) in values.iter().enumerate().step_by(step) {

@@ -14,25 +14,25 @@ use crate::harness::{Diary, Site, Train, jobs::clock, record, wait};
 /// Pause between two turns of the loop.
 const TURN: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// Longest that a main job may wait for nodes of others before the run is broken off, seconds.
+/// Longest that a main job may wait for others' nodes before the run is ended, seconds.
 const MAIN_WAITS_SECS: f64 = 150.0;
 
-/// Once the main queue has ended, each malleable job trains after so long, besides prologs, seconds.
+/// Once the main queue has ended, each malleable job trains within this time, besides prologs, seconds.
 const IDLE_SECS: f64 = 60.0;
 
-/// Steps of the training command between two checkpoints of its own accord.
+/// Steps between two checkpoints of the training command itself.
 const CHECKPOINT_STEPS: u64 = 10;
 
-/// Longest that any main job may be late where nothing runs beside the site, seconds.
+/// Longest that any main job may be late when no other cluster runs, seconds.
 const MOST_LATE_SECS: f64 = 3.0;
 
-/// States that a job never leaves. (It may be seen PREEMPTED or in REQUEUE_HOLD on its way to the queue.)
+/// Final states of a job. (It may be seen PREEMPTED or in REQUEUE_HOLD on its way to the queue.)
 const OVER: [&str; 6] = ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE"];
 
-/// How long and how rough a run is.
+/// The length and the difficulty of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is random follows from it.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Seconds of main queue and faults.
     pub secs: f64,
@@ -40,18 +40,19 @@ pub struct Plan {
     pub fault_every_secs: f64,
     /// No fault lasts longer, seconds.
     pub longest_fault_secs: f64,
-    /// Whether the daemon's use of memory and the like is watched.
+    /// Whether the daemon's use of memory and similar resources is watched.
     pub gauged: bool,
     /// Longest that any main job may be late, seconds.
     pub most_late_secs: f64,
     /// Whether one main job may be as late as the 99th percentile.
     pub judges_p99: bool,
-    /// Whether each malleable job must have made a step, at the latest when the main queue has ended.
+    /// Whether each malleable job must have made a step when the main queue has ended.
     pub every_job_steps: bool,
 }
 
 impl Plan {
-    /// With the suite: too few main jobs for a percentile, and no time for the longest faults.
+    /// With the suite there are too few main jobs for a percentile, and too little time for the longest
+    /// faults.
     pub fn short(secs: f64, seed: u64) -> Plan {
         Plan {
             seed,
@@ -59,8 +60,8 @@ impl Plan {
             fault_every_secs: 15.0,
             longest_fault_secs: 15.0,
             gauged: false,
-            // Other clusters run beside it, on the same processors: that nobody waits for good, or for longer
-            // than the site's grace time, is all that can be asked for.
+            // Other clusters run beside it on the same processors. So the only demand is that no job waits
+            // for good, or for longer than the site's grace time.
             most_late_secs: 60.0,
             judges_p99: false,
             every_job_steps: false,
@@ -75,7 +76,7 @@ impl Plan {
 
     /// A soak.
     pub fn soak(secs: f64, seed: u64) -> Plan {
-        // At its end a fault every 15 s, whatever each took.
+        // At its end there is a fault every 15 s, however long each took.
         let plan = Plan::short(secs, seed);
         Plan {
             longest_fault_secs: 12.0,
@@ -112,7 +113,7 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
     while clock() < end || fault.is_some() {
         let over = fault.take_if(|f| clock() >= f.until.min(end));
         past.extend(over.iter().map(|f| faults::end(&site, f)));
-        // A main job that waits while Slurm is broken would be late by that.
+        // A main job that waits while Slurm is broken would be late for that reason.
         if fault.is_none() && clock() >= next_fault && clock() < end && queue.waiting().is_none() {
             fault = faults::begin(&site, &relay, &mut random, plan.longest_fault_secs);
             next_fault += plan.fault_every_secs * random.random_range(0.8..1.2);
@@ -129,7 +130,7 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
     }
     queue.drain();
     if plan.every_job_steps {
-        // Where a prolog takes longer than most gaps, not everybody's turn came before.
+        // Where a prolog takes longer than most gaps, some jobs may not have had a turn yet.
         let all = || jobs.iter().all(|j| site.diary(*j).last_step() > 0).then_some(());
         wait::look(IDLE_SECS + 3.0 * f64::from(spec.prolog_secs), all);
     }
@@ -150,17 +151,18 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
     balance
 }
 
-/// So that two sites with one seed do not see the same faults.
+/// Makes two sites with one seed have different faults.
 fn name_hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Four malleable jobs of two users, of different sizes and habits; half of them where they stay alive.
+/// Four malleable jobs of two users, with different sizes and options; half of them live jobs where these
+/// exist.
 fn submit(site: &Site, spec: &Spec) -> Vec<u32> {
     let jobs =
         [("alice", "1-8", ""), ("bob", "1-4", ""), ("alice", "1,2,4", "--save-secs 0.3"), ("bob", "2-6", "")];
     let submit = |(i, (user, nodes, flags)): (usize, (&'static str, &'static str, &str))| {
-        // Sizes in a row are no range of nodes.
+        // Consecutive sizes are not a range of nodes.
         let size = match (spec.gpus, nodes.contains(',')) {
             (true, _) => ("1", Some(format!("--comment=infill:gpus={nodes}"))),
             (false, true) => ("1", Some(format!("--comment=infill:nodes={nodes}"))),
@@ -172,12 +174,12 @@ fn submit(site: &Site, spec: &Spec) -> Vec<u32> {
         let extra = spec.job_options.get(i % spec.job_options.len().max(1));
         extra.into_iter().fold(job, |job, option| job.option(option.clone().leak())).submit(site)
     };
-    // Of fewer jobs each has more nodes: who has only one cannot stay alive without it.
+    // With fewer jobs each has more nodes. A live job needs more than one.
     let some = if spec.live { jobs.len() / 2 } else { jobs.len() };
     jobs.into_iter().enumerate().take(some).map(submit).collect()
 }
 
-/// Lets all jobs come to their end; how each ended.
+/// Lets all jobs end; returns how each ended.
 fn finish(site: &Site, spec: &Spec, jobs: &[u32]) -> Vec<(u32, String)> {
     jobs.iter().for_each(|job| site.finish(*job));
     let overhead = f64::from(spec.prolog_secs + spec.epilog_secs);
@@ -196,10 +198,10 @@ fn finish(site: &Site, spec: &Spec, jobs: &[u32]) -> Vec<(u32, String)> {
     ends.collect()
 }
 
-/// What is left in Slurm's queue or on the nodes though all jobs have ended.
+/// What is left in Slurm's queue or on the nodes after all jobs have ended.
 fn leaks(site: &Site) -> Vec<String> {
     let found = || {
-        // Where a node has died before it could tell of the end of a main job, Slurm runs that once more.
+        // If a node dies before it reports the end of a main job, Slurm runs that job once more.
         let is_over = |id: u32| site.scratch().join(format!("ended.{id}")).exists();
         let left = site.queue().into_iter().filter(|j| !(j.name == "main" && is_over(j.id)));
         let mut found: Vec<String> =
@@ -211,7 +213,7 @@ fn leaks(site: &Site) -> Vec<String> {
     if gone.is_some() { Vec::new() } else { found() }
 }
 
-/// Steps that a job did again, by whether its command had saved them when it was asked to.
+/// Repeated steps of a job, by whether its command had saved them when asked to.
 fn losses(diary: &Diary) -> Losses {
     let mut losses = Losses::default();
     let mut reached = 0;

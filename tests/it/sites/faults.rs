@@ -1,4 +1,4 @@
-//! What goes wrong on a site, one thing at a time: begun at random, and mended after a while.
+//! Faults of a site, one at a time: each begins at random and is repaired after a while.
 
 use rand::RngExt as _;
 use rand::rngs::StdRng;
@@ -6,20 +6,19 @@ use rand::rngs::StdRng;
 use crate::harness::jobs::{JobRow, clock, logged_at};
 use crate::harness::{Site, processes::Process, site::Relay, wait};
 
-/// Longest until Slurm works again once what was broken is mended, seconds. slurmctld waits a while for
-/// nodes.
+/// Longest wait until Slurm works again after the repair, seconds. slurmctld waits a while for nodes.
 const HEAL_SECS: f64 = 90.0;
 
-/// Longest until slurmctld looks for nodes for jobs once it was started again, seconds.
+/// Longest wait until a restarted slurmctld looks for nodes for jobs, seconds.
 const SCHEDULES_SECS: f64 = 8.0;
 
-/// Longest that a job is looked for which slurmd has lost, seconds.
+/// Longest search for a job that slurmd has lost, seconds.
 const LOST_SECS: f64 = 90.0;
 
 /// Longest until slurmctld has asked every node for the end of its jobs, seconds.
 const COMPLETES_SECS: f64 = 65.0;
 
-/// After so many seconds a node tells slurmctld again that a job is over.
+/// A node reports the end of a job to slurmctld again after this time, seconds.
 const RETRY_SECS: f64 = 16.0;
 
 /// Kinds of faults.
@@ -57,7 +56,7 @@ pub enum Kind {
     RelayKilled,
 }
 
-/// Each kind, with how often it comes in comparison and how long it lasts, seconds.
+/// Each kind, with its relative frequency and its duration, seconds.
 const KINDS: [(Kind, u32, (f64, f64)); 15] = [
     (Kind::DaemonKilled, 3, (1.0, 12.0)),
     (Kind::DaemonFrozen, 3, (2.0, 70.0)),
@@ -77,8 +76,8 @@ const KINDS: [(Kind, u32, (f64, f64)); 15] = [
 ];
 
 impl Kind {
-    /// Whether a main job would wait for this without infill, too; or, for a hung agent, until the end of the
-    /// grace time, which is the site's. None is submitted meanwhile.
+    /// Whether a main job would wait for this fault without infill too. For a hung agent it waits until the
+    /// end of the site's grace time. No main job is submitted meanwhile.
     pub fn delays_anybody(self) -> bool {
         use Kind::*;
         matches!(
@@ -87,12 +86,12 @@ impl Kind {
         )
     }
 
-    /// Whether Slurm may find a node that it has just got back unable to start a job.
+    /// Whether Slurm may find that a node that has just come back cannot start a job.
     pub fn breaks_nodes(self) -> bool {
         matches!(self, Kind::NodeKilled | Kind::NodeStalled | Kind::SlurmdKilled)
     }
 
-    /// Whether a command may end by it without having saved.
+    /// Whether this fault may end a command before it has saved.
     pub fn takes_work(self) -> bool {
         use Kind::*;
         matches!(self, NodeKilled | NodeStalled | AgentKilled | AgentStopped | CommandStopped)
@@ -105,31 +104,34 @@ pub struct Fault {
     pub kind: Kind,
     /// When it began.
     begun: f64,
-    /// When it is mended.
+    /// When to repair it.
     pub until: f64,
     victim: Victim,
 }
 
-/// A fault that is over, for those who look for the cause of something.
+/// A fault that is over, for the search of causes.
 pub struct Past {
     /// What it was.
     pub kind: Kind,
     /// When it began, by `clock`.
     pub begun: f64,
-    /// When it began to be mended, and when Slurm was whole again, by `clock`.
-    pub mended: (f64, f64),
-    /// Of what it was, in words.
-    pub of: String,
+    /// When the repair began, and when Slurm worked again, by `clock`.
+    pub repaired: (f64, f64),
+    /// The victim, as text.
+    pub victim: String,
 }
 
 impl Past {
-    /// As it is shown beside a moment: what it was, and in seconds from that moment (before it: negative)
-    /// when it began, when it began to be mended and when Slurm was whole again.
+    /// Shows the fault beside a moment: its kind, and three times in seconds from that moment (negative
+    /// before it). These are its begin, the begin of the repair, and when Slurm worked again.
     pub fn seen_at(&self, at: f64) -> String {
-        let mending = self.mended.0 - at;
-        let whole = self.mended.1 - at;
+        let repairing = self.repaired.0 - at;
+        let whole = self.repaired.1 - at;
         let begun = self.begun - at;
-        format!("{:?}{} from {begun:+.1} to {mending:+.1} s, whole at {whole:+.1} s", self.kind, self.of)
+        format!(
+            "{:?}{} from {begun:+.1} to {repairing:+.1} s, whole at {whole:+.1} s",
+            self.kind, self.victim
+        )
     }
 }
 
@@ -139,7 +141,7 @@ enum Victim {
     Process(Process),
 }
 
-/// Begins a fault, if there is anything that can be hurt so. `longest`: no fault lasts longer, seconds.
+/// Begins a fault, if it finds a victim. `longest`: no fault lasts longer, seconds.
 pub fn begin(site: &Site, relay: &Relay, random: &mut StdRng, longest: f64) -> Option<Fault> {
     let (kind, _, (from, to)) = choose(random);
     let to = to.min(longest).max(from);
@@ -184,7 +186,7 @@ fn hurt(site: &Site, relay: &Relay, kind: Kind, random: &mut StdRng) -> Option<V
             site.step_clock(secs);
             Some(Victim::None)
         }
-        // Where it is never done with what it has to save, it is not killed.
+        // An agent that never finishes saving is not killed.
         Kind::ControllerKilled => site.kill_slurmctld().then(|| Victim::Daemon("slurmctld".to_owned())),
         Kind::ControllerStalled => stall("slurmctld".to_owned()),
         Kind::RestKilled => kill("slurmrestd".to_owned()),
@@ -209,7 +211,7 @@ fn stopped(process: Process) -> Option<Victim> {
     Some(Victim::Process(process))
 }
 
-/// A node without a main job: what dies with a node is nobody's fault.
+/// A node without a main job: a loss of a main job with its node is not infill's fault.
 fn free_of_main(site: &Site, random: &mut StdRng) -> Option<String> {
     let queue = site.queue();
     let taken = |n: &String| queue.iter().any(|j| j.partition != "infill" && j.nodes.contains(n));
@@ -228,20 +230,20 @@ fn is_command(p: &Process) -> bool {
     p.runs("trainee.py") || p.runs("trainee_live.py")
 }
 
-/// Processes of malleable jobs: none may be left at the end.
+/// Processes of malleable jobs. None may be left at the end.
 pub fn leftovers(site: &Site) -> Vec<Process> {
     site.processes().into_iter().filter(|p| is_agent(p) || is_command(p)).collect()
 }
 
 fn one_of(site: &Site, random: &mut StdRng, kind: impl Fn(&Process) -> bool) -> Option<Process> {
     let mut found: Vec<Process> = site.processes().into_iter().filter(|p| kind(p)).collect();
-    // By what does not change from run to run.
+    // Sorted by properties that do not change from run to run.
     found.sort_by_key(|p| p.node().map(str::to_owned));
     (!found.is_empty()).then(|| found.swap_remove(random.random_range(0..found.len())))
 }
 
 impl Victim {
-    /// The node that was hurt, if it was one.
+    /// The affected node, if the victim was a node.
     fn node(&self) -> Option<&str> {
         match self {
             Victim::Daemon(name) => name.strip_prefix("node:").or_else(|| name.strip_prefix("slurmd:")),
@@ -258,15 +260,15 @@ impl Victim {
     }
 }
 
-/// Mends it, and waits until Slurm is whole again.
+/// Repairs it, and waits until Slurm works again.
 pub fn end(site: &Site, fault: &Fault) -> Past {
-    let mending = clock();
-    mend(site, fault);
-    let mended = (mending, clock());
-    Past { kind: fault.kind, begun: fault.begun, mended, of: fault.victim.text() }
+    let repairing = clock();
+    repair(site, fault);
+    let repaired = (repairing, clock());
+    Past { kind: fault.kind, begun: fault.begun, repaired, victim: fault.victim.text() }
 }
 
-fn mend(site: &Site, fault: &Fault) {
+fn repair(site: &Site, fault: &Fault) {
     match (&fault.kind, &fault.victim) {
         (Kind::DaemonKilled, _) => site.start(),
         (Kind::DaemonFrozen, _) => site.thaw_daemon(),
@@ -283,26 +285,26 @@ fn mend(site: &Site, fault: &Fault) {
         (_, _) => {}
     }
     if fault.kind.delays_anybody() {
-        let mended = wait::look(HEAL_SECS, || whole(site, fault.victim.node()).then_some(()));
-        assert!(mended.is_some(), "Slurm is not whole again {HEAL_SECS} s after {:?}", fault.kind);
+        let healed = wait::look(HEAL_SECS, || whole(site, fault.victim.node()).then_some(()));
+        assert!(healed.is_some(), "Slurm is not whole again {HEAL_SECS} s after {:?}", fault.kind);
     }
     if matches!(fault.kind, Kind::ControllerKilled | Kind::ControllerStalled) {
-        // Where it does not look for so long, it does not do it at all.
+        // If it does not look for this long, it will not look at all.
         let _ = wait::look(SCHEDULES_SECS, || schedules(site).then_some(()));
         let _ = wait::look(RETRY_SECS + 5.0, || (!is_retrying(site)).then_some(()));
-        // Of a job whose end it heard of and forgot it asks the node, once in a minute.
+        // It asks the node once in a minute about a job whose end it heard of and forgot.
         let _ = wait::look(COMPLETES_SECS, || (!completes(site)).then_some(()));
     }
     let node = fault.victim.node();
-    // slurmctld may die between noting where a job is and telling its nodes.
+    // slurmctld may die after recording where a job is and before it notifies the nodes.
     if fault.kind == Kind::ControllerKilled || fault.kind == Kind::SlurmdKilled && node.is_some() {
         let _ = wait::look(LOST_SECS, || (!has_lost_a_job(site, node)).then_some(()));
     }
 }
 
-/// Whether Slurm shows a job of ours on a node, this one or any, on which nothing of it runs: slurmd has died
-/// in its prolog, and does not start it any more, or was never told of it. Nobody there hears of a
-/// preemption, so a main job would wait until the end of the grace time, which is the site's.
+/// Whether Slurm shows a job of ours on a node, this one or any, on which nothing of it runs. Its slurmd has
+/// died in the prolog and does not start the job any more, or was never notified. The node then gets no
+/// preemption, so a main job would wait until the end of the site's grace time.
 fn has_lost_a_job(site: &Site, only: Option<&str>) -> bool {
     let processes = site.processes();
     let runs = |job: &JobRow, node: &str| {
@@ -320,7 +322,7 @@ fn completes(site: &Site) -> bool {
     !site.run("root", &["sinfo", "-h", "-N", "-t", "completing", "-o", "%N"]).trim().is_empty()
 }
 
-/// Whether slurmctld has looked for nodes for jobs that wait since it was started: at first it waits for its
+/// Whether slurmctld has looked for nodes for waiting jobs since it was started. At first it waits for its
 /// nodes.
 fn schedules(site: &Site) -> bool {
     let said = site.run("root", &["sdiag"]);
@@ -329,8 +331,8 @@ fn schedules(site: &Site) -> bool {
     cycles.min().is_some_and(|least| least > 0)
 }
 
-/// Whether a node still has a job whose end slurmctld did not hear of while it hung: it is told again after
-/// 15 s, and the node is not free before.
+/// Whether a node still has a job whose end slurmctld did not hear while it hung. The node reports it again
+/// after 15 s, and is only free then.
 fn is_retrying(site: &Site) -> bool {
     let logs = std::fs::read_dir(site.cluster().dir.join("log")).into_iter().flatten().flatten();
     let logs = logs.map(|e| e.path()).filter(|p| p.to_string_lossy().contains("slurmd:"));
@@ -338,7 +340,7 @@ fn is_retrying(site: &Site) -> bool {
     texts.into_iter().any(|text| retries(&text, clock()))
 }
 
-/// The same of one node's log.
+/// As above, in the log of one node.
 fn retries(log: &str, now: f64) -> bool {
     let is_young = |line: &str| logged_at(line).is_some_and(|at| now - at < RETRY_SECS);
     let Some(last) = log.lines().rfind(|line| line.contains("Retrying job complete RPC")) else {
@@ -365,18 +367,18 @@ fn a_node_retries_until_its_step_is_done() {
     assert!(!retries("", at(5)));
 }
 
-/// slurmctld answers, no node is down, and the one that died is done with its jobs. (A node that came back
-/// may have to be resumed by hand.)
+/// Whether slurmctld answers, no node is down, and the dead node has finished its jobs. (A node that came
+/// back may have to be resumed by hand.)
 ///
-/// slurmctld tells a node once in a minute that a job is over, if it did not hear of it at first: so long the
-/// job shows as COMPLETING, and no order makes it try sooner.
+/// If slurmctld did not hear of a job's end at first, it notifies the node once in a minute. The job shows as
+/// COMPLETING for that time, and no command makes it try sooner.
 fn whole(site: &Site, died: Option<&str>) -> bool {
     let states = site.run("root", &["sinfo", "-h", "-N", "-p", "main", "-o", "%T %N"]);
     let nodes: Vec<(&str, &str)> = states.lines().filter_map(|line| line.split_once(' ')).collect();
     let bad = ["down", "drained", "draining", "fail", "unknown"];
     let is_ill = |state: &str| state.contains('*') || bad.iter().any(|b| state.starts_with(b));
     let ill: Vec<_> = nodes.iter().filter(|(state, _)| is_ill(state)).collect();
-    // Who has not heard of a node yet refuses to resume it.
+    // A slurmctld that has not heard of a node yet refuses to resume it.
     for (_, node) in ill.iter().filter(|(state, _)| !state.starts_with("unknown")) {
         site.run("root", &["scontrol", "update", &format!("node={node}"), "state=resume"]);
     }

@@ -1,4 +1,4 @@
-//! What the daemon takes up, looked at now and then: it must stay flat for as long as it runs.
+//! The daemon's use of resources, checked from time to time: it must stay flat as long as the daemon runs.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use serde::Serialize;
 use crate::harness::Site;
 use crate::harness::jobs::clock;
 
-/// Seconds between two looks.
+/// Seconds between two measurements.
 const EVERY_SECS: f64 = 20.0;
 
-/// Looks that a daemon takes to get warm: caches fill, and the first rounds are the largest.
+/// Measurements until a daemon is warm: caches fill, and the first rounds are the largest.
 const WARM_LOOKS: usize = 3;
 
-/// More memory than before is no growth up to this, KiB.
+/// Up to this increase memory counts as flat, KiB.
 const MEMORY_SLACK_KIB: u64 = 24 * 1024;
 
-/// More descriptors than before are no growth up to this: agents come and go.
+/// Up to this increase descriptors count as flat, because agents come and go.
 const DESCRIPTOR_SLACK: u64 = 40;
 
-/// One look.
+/// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Look {
     /// Seconds since the beginning.
     pub at: f64,
-    /// Which of the daemons in a row it is: kill -9 begins another.
+    /// The number of the daemon: kill -9 begins another.
     pub pid: i32,
     /// Memory, KiB.
     pub rss_kib: u64,
@@ -34,7 +34,7 @@ pub struct Look {
     pub rows: BTreeMap<String, u64>,
 }
 
-/// The looks so far.
+/// The measurements so far.
 pub struct Gauge {
     begun: f64,
     next_at: f64,
@@ -42,12 +42,12 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// None yet.
+    /// A gauge without measurements.
     pub fn new() -> Gauge {
         Gauge { begun: clock(), next_at: clock(), looks: Vec::new() }
     }
 
-    /// Looks if it is time, and the daemon runs.
+    /// Measures if it is time and the daemon runs.
     pub fn turn(&mut self, site: &Site) {
         if clock() < self.next_at {
             return;
@@ -62,12 +62,12 @@ impl Gauge {
         self.looks.push(Look { at: clock() - self.begun, pid, rss_kib, descriptors, rows: rows(site) });
     }
 
-    /// What grew that should not have.
+    /// The resources that grew but should not have.
     pub fn judge(&self, jobs: usize) -> Vec<String> {
         let mut found = Vec::new();
         found.extend(grown("memory in KiB", &self.by_daemon(|l| l.rss_kib), MEMORY_SLACK_KIB));
         found.extend(grown("descriptors", &self.by_daemon(|l| l.descriptors), DESCRIPTOR_SLACK));
-        // History grows by design and is pruned by days; what holds live jobs must not.
+        // History grows by design and is pruned by age. Tables of live jobs must not grow.
         let leads = self.looks.iter().filter_map(|l| l.rows.get("leads")).max().copied().unwrap_or(0);
         if leads > jobs as u64 {
             found.push(format!("the table leads has {leads} rows for {jobs} malleable jobs"));
@@ -75,7 +75,7 @@ impl Gauge {
         found
     }
 
-    /// What each daemon in a row showed once it was warm.
+    /// The measurements of each daemon once it was warm.
     fn by_daemon(&self, value: impl Fn(&Look) -> u64) -> Vec<u64> {
         let mut values = Vec::new();
         for daemon in self.looks.chunk_by(|a, b| a.pid == b.pid) {

@@ -1,5 +1,5 @@
-//! A site test without a site: made-up sites (`tests/sites/*.toml`), each with a main queue, four malleable
-//! jobs and random faults, and the promises checked at the end: no main job waits, no step is lost beyond the
+//! A site test without a site: generated sites (`tests/sites/*.toml`), each with a main queue, four malleable
+//! jobs and random faults. At the end it checks the promises: no main job waits, no step is lost beyond the
 //! last signal's checkpoint, nothing is left behind.
 //!
 //! Four of them run for some minutes with the suite, one of these with the limits of a whole site test.
@@ -31,7 +31,7 @@ use balance::{Balance, Outcome};
 use drive::Plan;
 use spec::Spec;
 
-/// A number that a variable of the environment sets.
+/// A number from an environment variable.
 pub fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.trim().parse().unwrap_or_else(|_| panic!("{name} is {text}, and should be a number")))
@@ -52,7 +52,7 @@ fn chosen() -> Vec<Spec> {
     names.iter().map(|name| Spec::read(name)).collect()
 }
 
-/// One site with the suite.
+/// Runs one site with the suite.
 fn short(name: &str) {
     with_suite(name, |secs, seed| Plan::short(secs.unwrap_or(180.0), seed));
 }
@@ -65,7 +65,7 @@ fn with_suite(name: &str, plan: impl FnOnce(Option<f64>, u64) -> Plan) {
     assert_eq!(balance.broken, Vec::<String>::new(), "site {name}, INFILL_SEED={}", plan.seed);
 }
 
-/// The others may delay a main job by more, because clusters run beside them.
+/// The other runs may delay a main job by more, because clusters run beside them.
 #[test]
 fn a_plain_site_keeps_the_limits_of_a_whole_site_test() {
     with_suite("plain", |secs, seed| Plan::whole(secs.unwrap_or(300.0), seed));
@@ -86,7 +86,7 @@ fn a_site_with_limits_and_several_partitions_keeps_its_promises() {
     short("limits");
 }
 
-/// All sites, as many at a time as there may be clusters.
+/// Runs all sites, as many at a time as there may be clusters.
 #[test]
 #[ignore = "takes long: tests/run.sh --sites"]
 fn every_site_keeps_its_promises() {
@@ -97,7 +97,7 @@ fn every_site_keeps_its_promises() {
     let next = || sites.lock().unwrap_or_else(|e| e.into_inner()).pop_front();
     let work = || {
         while let Some(spec) = next() {
-            // One that breaks down must not end the others.
+            // A site that breaks down must not end the others.
             let balance = std::panic::catch_unwind(AssertUnwindSafe(|| drive::run(&spec, &plan)))
                 .unwrap_or_else(|why| Balance::broken(&spec, &plan, &panic_text(&*why)));
             done.lock().unwrap_or_else(|e| e.into_inner()).push(balance);
@@ -113,7 +113,7 @@ fn every_site_keeps_its_promises() {
     conclude(Outcome::of(seed, balances));
 }
 
-/// One site for long, with a fault every 15 seconds.
+/// Runs one site for long, with a fault every 15 seconds.
 #[test]
 #[ignore = "takes long: tests/run.sh --soak"]
 fn a_site_stays_as_it_is_for_long() {
@@ -123,7 +123,7 @@ fn a_site_stays_as_it_is_for_long() {
     conclude(Outcome::of(seed, vec![drive::run(&spec, &plan)]));
 }
 
-/// The same main queue without infill, over plain jobs: what Slurm's preemption takes.
+/// Runs the same main queue without infill, over plain jobs, to measure Slurm's preemption.
 #[test]
 #[ignore = "takes long: tests/run.sh --preemption"]
 fn what_preemption_takes_by_itself() {
@@ -131,14 +131,14 @@ fn what_preemption_takes_by_itself() {
     println!("{}", alone::run(&spec, number("INFILL_SITES_SECS").unwrap_or(300) as f64, seed()));
 }
 
-/// Writes a summary where the variable says, else to this file in `target`; says where.
+/// Writes a summary to the file in the variable, else to this file in `target`. Returns the path.
 pub fn write_summary(variable: &str, name: &str, summary: &impl serde::Serialize) -> std::path::PathBuf {
     let path = std::env::var_os(variable).map_or_else(
         || crate::harness::cluster::repository().join("target").join(name),
         std::path::PathBuf::from,
     );
     let text = serde_json::to_string_pretty(summary).expect("a summary is JSON");
-    // Where cargo builds elsewhere, there may be no `target` here.
+    // If cargo builds elsewhere, there may be no `target` here.
     path.parent().into_iter().for_each(|folder| drop(std::fs::create_dir_all(folder)));
     std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     path

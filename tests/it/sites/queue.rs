@@ -1,8 +1,8 @@
 //! The main queue: jobs of random sizes and lengths, and how much later each started than without infill.
 //!
 //! At most one of them waits at a time, and none is submitted while Slurm itself is broken. So it is known
-//! when each would have started on a cluster of its own: when it was submitted, or when enough of the main
-//! jobs before it had ended. What is measured is by the clock of the jobs' own scripts.
+//! when each would have started on a separate cluster: when it was submitted, or when enough earlier main
+//! jobs had ended. Times come from the clock of the jobs' own scripts.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ const BETWEEN_SECS: f64 = 7.0;
 /// Seconds that a main job runs, from and to.
 const RUN_SECS: (u32, u32) = (4, 22);
 
-/// Share of the jobs that fit among the main jobs that run; the others wait for the end of one.
+/// Share of the jobs that fit among the running main jobs. The others wait for the end of one.
 const FITTING: f64 = 0.7;
 
-/// Jobs on the empty cluster that tell what a start takes without infill: at least and at most so many, and
-/// none more after so many seconds.
+/// Jobs on the empty cluster that measure a start without infill: the fewest and the most of them, and the
+/// time after which no more are submitted, seconds.
 const CALM_STARTS: std::ops::RangeInclusive<usize> = 3..=11;
 const CALM_STARTS_SECS: f64 = 60.0;
 
 /// Longest that a job on the empty cluster may wait, besides prolog and power saving, seconds.
 const CALM_SECS: f64 = 60.0;
 
-/// A node that is being switched off takes no job for so long (SuspendTimeout), seconds.
+/// A node that is being switched off takes no job for this long (SuspendTimeout), seconds.
 const SWITCHING_SECS: f64 = 5.0;
 
 struct Entry {
@@ -49,7 +49,7 @@ pub struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
-    /// An empty queue, after it was measured how long a start takes.
+    /// An empty queue, made after measuring how long a start takes.
     pub fn new(site: &'a Site, spec: &'a Spec) -> Queue<'a> {
         let mut queue = Queue { site, spec, entries: Vec::new(), next_at: clock(), calm_secs: 0.0 };
         queue.calm_secs = queue.median_calm_start();
@@ -57,8 +57,8 @@ impl<'a> Queue<'a> {
         queue
     }
 
-    /// Submitted at moments spread over a second: slurmctld looks at its queue about once a second, so that a
-    /// start takes anything up to that, and a few in step with it would say too little or too much.
+    /// Submissions are spread over a second. slurmctld looks at its queue about once a second, so a start
+    /// takes up to that. A few jobs in step with it would give a wrong value.
     fn median_calm_start(&mut self) -> f64 {
         let (least, most) = CALM_STARTS.into_inner();
         let end = clock() + CALM_STARTS_SECS;
@@ -89,7 +89,7 @@ impl<'a> Queue<'a> {
         self.calm_secs
     }
 
-    /// Submits one if it is time; `may` tells whether Slurm is whole.
+    /// Submits a job if it is time. `may` says whether Slurm works.
     pub fn turn(&mut self, random: &mut StdRng, may: bool) {
         if !may || clock() < self.next_at || self.waiting().is_some() {
             return;
@@ -124,7 +124,7 @@ impl<'a> Queue<'a> {
         self.entries.push(Entry { id, units, submitted_at });
     }
 
-    /// The job that waits, and for how long it has.
+    /// The waiting job, and how long it has waited.
     pub fn waiting(&self) -> Option<(u32, f64)> {
         let last = self.entries.last().filter(|e| self.note("started", e.id).is_none())?;
         Some((last.id, clock() - last.submitted_at))
@@ -147,13 +147,13 @@ impl<'a> Queue<'a> {
         std::fs::read_to_string(path).ok()?.trim().parse().ok()
     }
 
-    /// Jobs that Slurm had started before and requeued, because a node that it had just got back took no job:
-    /// each waits two minutes for that, with or without infill.
+    /// Jobs that Slurm had started and requeued, because a node that had just come back took no job. Each
+    /// waits two minutes for that, with or without infill.
     pub fn requeued(&self) -> Vec<u32> {
         self.entries.iter().map(|e| e.id).filter(|id| self.note("requeues", *id) > Some(0.0)).collect()
     }
 
-    /// Jobs that waited while Slurm switched nodes off or on to save power: each waits for that, with or
+    /// Jobs that waited while Slurm switched nodes off or on to save power. Each waits for that, with or
     /// without infill.
     pub fn slept(&self) -> Vec<u32> {
         let log = self.site.cluster().dir.join("log/power.log");
@@ -175,7 +175,7 @@ impl<'a> Queue<'a> {
         Some((entry.submitted_at, self.note("started", id).unwrap_or_else(clock)))
     }
 
-    /// By how much later than without infill each other job started, beyond prolog and epilog, seconds.
+    /// How much later than without infill each other job started, beyond prolog and epilog, seconds.
     pub fn delays(&self) -> Vec<(u32, f64)> {
         let unknown = [self.requeued(), self.slept()].concat();
         let epilog = f64::from(self.spec.epilog_secs);
@@ -186,8 +186,8 @@ impl<'a> Queue<'a> {
                 .map(|e| (self.note("ended", e.id).map_or(f64::INFINITY, |t| t + epilog), e.units))
                 .collect();
             let could = could_start(entry.submitted_at, entry.units, self.spec.units(), ends);
-            // What malleable jobs leave behind has to be cleaned up as well; and one that is pushed away in
-            // its prolog ends when that does.
+            // The remains of malleable jobs have to be cleaned up too. A job that is preempted in its prolog
+            // ends when the prolog does.
             let theirs = epilog + f64::from(self.spec.prolog_secs);
             Some((entry.id, (started - could - self.calm_secs - theirs).max(0.0)))
         };
@@ -195,7 +195,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// When a job of this size could have started, given when those before it ended.
+/// When a job of this size could have started, given the ends of those before it.
 fn could_start(submitted_at: f64, units: usize, all: usize, mut ends: Vec<(f64, usize)>) -> f64 {
     ends.retain(|(end, _)| *end > submitted_at);
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -1,4 +1,4 @@
-//! What a made-up site is like: `tests/sites/NAME.toml`.
+//! The description of a generated site: `tests/sites/NAME.toml`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use serde::Deserialize;
 use crate::harness::cluster::repository;
 use crate::harness::{Settings, Slurm, slurm::GPUS};
 
-/// A site.
+/// A site's description.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// The file's name.
     #[serde(skip)]
     pub name: String,
-    /// What is special about it, in a line.
+    /// What is special about the site, in one line.
     pub about: String,
     /// Compute nodes, of two processors each.
     #[serde(default = "eight")]
@@ -23,7 +23,7 @@ pub struct Spec {
     /// Lines of slurm.conf: `minicluster up --set`.
     #[serde(default)]
     set: Vec<String>,
-    /// `sacctmgr -i` with these words, once the accounts are there.
+    /// `sacctmgr -i` with these words, run once the accounts exist.
     #[serde(default)]
     sacctmgr: Vec<String>,
     /// Files beside slurm.conf.
@@ -35,12 +35,12 @@ pub struct Spec {
     /// Seconds that the epilog takes.
     #[serde(default)]
     pub epilog_secs: u32,
-    /// Whether MUNGE authenticates, and not Slurm itself.
+    /// Whether MUNGE authenticates, instead of Slurm itself.
     #[serde(default = "yes")]
     munge: bool,
     /// Seconds without work after which nodes are switched off.
     power_secs: Option<u32>,
-    /// An account for malleable jobs alone.
+    /// A separate account for malleable jobs.
     own_account: Option<String>,
     /// Changes of infill.toml, as `"section.key" = value`.
     #[serde(default)]
@@ -48,10 +48,10 @@ pub struct Spec {
     /// Partitions of the main queue.
     #[serde(default = "main")]
     pub partitions: Vec<String>,
-    /// Whether main jobs share nodes: they ask for processors then, and not for nodes.
+    /// Whether main jobs share nodes. They then ask for processors instead of nodes.
     #[serde(default)]
     pub shared: bool,
-    /// Whether GPUs are lent: main jobs have a GPU for each of their tasks then, and share nodes.
+    /// Whether GPUs are lent. Main jobs then have one GPU for each task, and share nodes.
     #[serde(default)]
     pub gpus: bool,
     /// Options of sbatch for main jobs.
@@ -60,7 +60,7 @@ pub struct Spec {
     /// Options of sbatch for malleable jobs, in turn.
     #[serde(default)]
     pub job_options: Vec<String>,
-    /// Whether the malleable jobs stay alive over changes of size.
+    /// Whether the malleable jobs stay alive when their size changes.
     #[serde(default)]
     pub live: bool,
 }
@@ -108,7 +108,7 @@ impl Spec {
             slurm = slurm.waits("Prolog", self.prolog_secs);
         }
         slurm = match self.epilog_secs {
-            // As doctor advises.
+            // As `infill doctor` advises.
             0 => slurm.set("Epilog=/bin/true"),
             secs => slurm.waits("Epilog", secs),
         };
@@ -134,21 +134,21 @@ impl Spec {
         self.sacctmgr.iter().fold(slurm, |slurm, words| slurm.sacctmgr(words))
     }
 
-    /// What the administrator runs once the cluster is up.
+    /// Commands that the administrator runs once the cluster is up.
     pub fn accounting(&self) -> Option<Vec<&str>> {
         let account = self.own_account.as_deref()?;
         let script = "/opt/infill/slurm/accounting.sh";
         Some(vec!["bash", script, "--main-qos", "main", "--account", "research", "--own-account", account])
     }
 
-    /// infill.toml.
+    /// The text of infill.toml.
     pub fn settings(&self, port: u16, agents_port: u16) -> Settings {
         let settings = Settings::quick(port).set("agent.url", format!("http://127.0.0.1:{agents_port}"));
         let settings = if self.gpus { settings.set("gaps.lend", "gpus") } else { settings };
         self.infill.iter().fold(settings, |settings, (key, value)| settings.set(key, value.clone()))
     }
 
-    /// What the main queue shares out: nodes; or GPUs or processors, where jobs share nodes.
+    /// The unit that the main queue uses: nodes; or GPUs or processors, where jobs share nodes.
     pub fn units(&self) -> usize {
         match (self.gpus, self.shared) {
             (true, _) => self.nodes * GPUS,

@@ -1,4 +1,4 @@
-//! The route from the request to the store: who may, what is refused, what is kept.
+//! The route from the request to the store: permissions, refused requests, and stored rows.
 
 use axum::extract::{FromRequest as _, Request};
 

@@ -1,4 +1,4 @@
-//! The routes from the request to the store: who may, what is refused, what is kept.
+//! The routes from the request to the store: permissions, refused requests, and stored profiles.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use infill_slurm::{
 use infill_store::LeadStanding;
 use infill_testkit::samples;
 
-/// A user that every system has, and who is no administrator.
+/// A user that exists on every system and is not an administrator.
 const OWNER: &str = "nobody";
 
 /// A daemon on a free port, with the profiles of the samples and one of [`OWNER`].
@@ -79,7 +79,7 @@ impl Daemon {
         self.post("import", &ImportRequest { proof, profiles }).await
     }
 
-    /// Whose profiles are left.
+    /// The owners of the remaining profiles.
     async fn left(&self) -> Vec<String> {
         let left = self.context.store.find_profiles(&ProfileFilter::default(), 9).await.unwrap();
         let mut users: Vec<String> = left.into_iter().map(|p| p.key.user).collect();
@@ -120,9 +120,9 @@ async fn what_was_measured_for_one_profile_is_told_newest_first() {
     let of = format!("/history?user={OWNER}&name=bert&node_type=cpu&exec_plan=default");
     let (status, body) = daemon.get(&format!("{of}&batch=auto")).await;
     assert_eq!((status, &body["profile"]["user"]), (200, &json!(OWNER)), "{body}");
-    let told =
+    let row =
         |at, probe| json!({"at": at, "job": 7, "nodes": 2, "samples": 780.0, "secs": 1.5, "probe": probe});
-    assert_eq!(body["rows"], json!([told(160, false), told(100, true)]));
+    assert_eq!(body["rows"], json!([row(160, false), row(100, true)]));
     assert_eq!(daemon.get(&format!("{of}&batch=global")).await.1["rows"], json!([]));
     assert_eq!(daemon.get(&of).await.0, 400, "the whole key");
 }
@@ -213,7 +213,7 @@ fn named(name: usize) -> Profile {
 #[tokio::test]
 async fn a_user_may_have_so_many_profiles_and_no_more() {
     let mut config = Config::default();
-    // There is one already.
+    // One exists already.
     config.store.max_profiles_a_user = 3;
     let daemon = Daemon::configured(config).await;
     assert_eq!(daemon.import("owner's", vec![named(1), named(2)]).await.0, 200);
@@ -264,7 +264,7 @@ async fn who_imports_in_a_loop_is_sent_away_for_a_while() {
             break answer;
         }
         taken += 1;
-        assert!(taken < 200, "nobody sends them away");
+        assert!(taken < 200, "no limit stops the imports");
     };
     assert_eq!(refused.status(), 429);
     let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! From the request to what the store has kept.
+//! From the request to the rounds in the store.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use infill_slurm::{fake::FakeSlurm, identity::FakeIdentity};
 use infill_store::LeadStanding;
 use infill_testkit::samples::{self, NOW};
 
-/// A round of the samples so many seconds after [`NOW`].
+/// A round of the samples this many seconds after [`NOW`].
 fn round(after: i64) -> RoundRecord {
     let RoundView { mut plan, mut report, acting: acted, .. } = samples::sample_round();
     let at = NOW + after;
@@ -18,7 +18,7 @@ fn round(after: i64) -> RoundRecord {
     RoundRecord { at, plan, report, acted }
 }
 
-/// A daemon on a free port that has kept these rounds; returns its URL.
+/// A daemon on a free port that has stored these rounds. Returns its URL.
 async fn daemon(rounds: &[RoundRecord]) -> String {
     infill_slurm::install_crypto();
     let services = DaemonServices {
@@ -72,9 +72,9 @@ async fn the_round_of_a_moment_is_told_whole() {
         let (status, body) = get(&url, &infill_api::routes::round_path(NOW + after)).await;
         assert_eq!(status, 200, "{body}");
         let found: RoundView = serde_json::from_value(body).unwrap();
-        let told =
+        let answer =
             RoundRecord { at: found.plan.at, plan: found.plan, report: found.report, acted: found.acting };
-        assert_eq!(told, round(expected));
+        assert_eq!(answer, round(expected));
     }
 }
 

@@ -1,4 +1,4 @@
-//! A daemon that root administers, for tests of what administrators bring.
+//! A daemon that root administers, for tests of administrators' requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use infill_slurm::{
 };
 use infill_store::LeadStanding;
 
-/// A daemon that knows root and somebody who is no administrator.
+/// A daemon that knows root and a user who is not an administrator.
 pub(in crate::http) async fn daemon() -> Arc<DaemonContext> {
     let other = uid_of("nobody").await.unwrap();
     let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("other's".to_owned(), other)]);
@@ -26,7 +26,7 @@ pub(in crate::http) async fn daemon() -> Arc<DaemonContext> {
     Arc::new(DaemonContext::new(services, state, LeadStanding::Alone, now()).0)
 }
 
-/// The proof of a request by somebody.
+/// The proof of a user's request.
 pub(in crate::http) fn proof(who: &str) -> BodyProof {
     let credential = Credential::Munge(Secret(who.to_owned()));
     BodyProof { credential: Some(credential), nonce: Some("n".to_owned()) }

@@ -1,11 +1,11 @@
-//! Spans of time and zones that are refused.
+//! Refused time spans and time zones.
 
 use super::*;
 
 /// The end of the year 9999.
 const LATEST: i64 = 253_402_300_799;
 
-/// The longest that may be asked for: 400 days.
+/// The longest span that may be requested: 400 days.
 const LONGEST: i64 = 34_560_000;
 
 #[tokio::test]

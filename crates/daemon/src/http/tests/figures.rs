@@ -1,4 +1,5 @@
-//! Figures and reports: the numbers of what the store has, how exact moments are for whom, what is refused.
+//! Figures and reports: the numbers from the store, how exact moments are for each reader, and refused
+//! requests.
 
 use serde_json::{Value, json};
 
@@ -11,8 +12,8 @@ use infill_model::{LendingMode, MainDelay, NodeUsageSecs, PackedHour};
 /// The hour of the cluster's clock: 1970-01-12 13:00 UTC.
 const HOUR: i64 = 997_200;
 
-/// A row of the store: what went into steps, into steps at sizes that are tried, into starts and changes, and
-/// into the same for main jobs.
+/// A row of the store: time for steps, for steps at probed sizes, for starts and changes, and for the same of
+/// main jobs.
 fn spent_in(hour: i64, [useful_secs, probing_secs, rescale_secs, preempted_secs]: [f64; 4]) -> NodeTimeRow {
     let key = NodeTimeKey {
         from: UnixTime(hour),
@@ -32,7 +33,7 @@ async fn figure(daemon: &mut Daemon, who: ReaderKind, asked: &str) -> FigureView
     serde_json::from_str(&body).unwrap()
 }
 
-/// Whether a drawing has this mark at its axis of time.
+/// Whether a drawing has this mark on its time axis.
 fn has_mark(view: &FigureView, mark: &str) -> bool {
     view.svg.as_ref().unwrap().contains(&format!(">\n{mark}\n<"))
 }
@@ -44,7 +45,7 @@ async fn a_figure_of_node_time_has_the_mean_of_each_hour() {
     let second = spent_in(HOUR + 3600, [4453.2, 0.0, 0.0, 0.0]);
     daemon.context.store.put_node_time(&[first, second]).await.unwrap();
     let rows = json!([[HOUR, 2.0, 0.5, 0.26, 0.12], [HOUR + 3600, 1.24, 0.0, 0.0, 0.0]]);
-    // Hours are whole: from within the first until the end of the second, or until within it.
+    // Hours are whole: the span begins within the first, and ends at the end of the second or within it.
     for to in [HOUR + 7200, HOUR + 5400] {
         let view =
             figure(&mut daemon, ReaderKind::Admin, &format!("node_time?from={}&to={to}", HOUR + 800)).await;
@@ -89,13 +90,13 @@ async fn the_longest_figure_reaches_its_last_hour() {
     let from = begin + 1;
     let asked = format!("node_time?from={from}&to={}", from + LONGEST_FIGURE_SECS);
     let view = figure(&mut daemon, ReaderKind::Admin, &asked).await;
-    // Parts of 29 hours, of the last of which there are two.
+    // Parts of 29 hours. The last part has two of them.
     assert_eq!(view.rows.len(), 332);
     assert_eq!((&view.rows[0][1], &view.rows[331][1]), (&json!(29.0), &json!(2.0)));
 }
 
 #[tokio::test]
-async fn of_the_hour_that_goes_on_only_what_is_over_counts() {
+async fn only_the_past_part_of_the_present_hour_counts() {
     let mut daemon = Daemon::start(ReadAccess::Proof).await;
     let begin = crate::timeline::hour_of(now()).0;
     daemon.context.store.put_node_time(&[spent_in(begin, [3_600_000.0, 0.0, 0.0, 0.0])]).await.unwrap();
@@ -129,7 +130,7 @@ async fn a_figure_of_nodes_has_what_they_were_used_for() {
     assert_eq!(json!(view.rows), rows);
 }
 
-/// Two main jobs that waited for malleable ones.
+/// Two main jobs that waited for malleable jobs.
 fn delays() -> [MainDelay; 2] {
     let at = UnixTime(1_000_123);
     let first = MainDelay { job: JobId(7), at, secs: 41.256, planned: true };
@@ -141,7 +142,7 @@ async fn the_very_second_of_a_main_jobs_start_is_for_those_who_may_see_jobs() {
     let mut daemon = Daemon::start(ReadAccess::Open).await;
     daemon.context.store.add_delays(&delays()).await.unwrap();
     let exact = json!([[1_000_123, 41.26, "a planned start"], [1_003_456, 3.0, "a preemption"]]);
-    // Nothing is before what is asked for.
+    // Nothing lies before the requested span.
     let coarse = json!([[998_000, 41.26, "a planned start"], [1_000_800, 3.0, "a preemption"]]);
     for (private, who, rows) in [
         ("none", ReaderKind::Other, &exact),

@@ -1,4 +1,4 @@
-//! The map of what nodes were used for: whose jobs it names to whom, its packed shares, what is refused.
+//! The map of node use: whose jobs it names to each reader, its packed shares, and refused requests.
 
 use std::io::Read as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Both jobs get a node: the owner's the first, the other's the second.
+/// Both jobs get a node: the owner's job the first, the other's the second.
 async fn start_with_jobs() -> Daemon {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     for (job, node) in [(424_201, "n1"), (424_302, "n2")] {
@@ -17,7 +17,7 @@ async fn start_with_jobs() -> Daemon {
     daemon
 }
 
-/// The half minute in which they had them.
+/// The half minute in which they had the nodes.
 const WITH_JOBS: &str = "/v1/timeline?from=1000030&to=1000060";
 
 async fn map(daemon: &mut Daemon, who: ReaderKind, asked: &str) -> Value {
@@ -29,7 +29,7 @@ async fn map(daemon: &mut Daemon, who: ReaderKind, asked: &str) -> Value {
 #[tokio::test]
 async fn a_map_names_to_a_reader_only_their_own_jobs() {
     let mut daemon = start_with_jobs().await;
-    // A malleable job's code is its number and 6; that of a hidden one is 6.
+    // A malleable job's code is its number plus 6. The code of a hidden job is 6.
     for (private, who, [first, second]) in [
         ("jobs", ReaderKind::Admin, [424_207, 424_308]),
         ("jobs", ReaderKind::Owner, [424_207, 6]),
@@ -57,7 +57,7 @@ async fn private_nodes_are_one_row_of_a_map() {
     let mut daemon = start_with_jobs().await;
     daemon.keep_private(PrivateData::parse("nodes"));
     for who in [ReaderKind::Other, ReaderKind::Owner] {
-        // Whoever asks for one of them gets all as well.
+        // A request for one of them gets all as well.
         for part in ["", "&first=0&count=1"] {
             let shown = map(&mut daemon, who, &format!("{WITH_JOBS}{part}")).await;
             assert_eq!(
@@ -90,14 +90,14 @@ async fn a_map_is_packed_for_those_who_can_unpack_it() {
         let request = daemon.http.get(&url).header("authorization", "Slurm-JWT root's");
         let request = encoding.into_iter().fold(request, |r, value| r.header("accept-encoding", value));
         let answer = request.send().await.unwrap();
-        let said = answer.headers().get("content-encoding").map(|v| v.to_str().unwrap().to_owned());
-        (said, answer.bytes().await.unwrap())
+        let encoding = answer.headers().get("content-encoding").map(|v| v.to_str().unwrap().to_owned());
+        (encoding, answer.bytes().await.unwrap())
     };
     for encoding in [None, Some("br")] {
         assert_eq!(get(encoding).await, (None, plain.clone().into()), "{encoding:?}");
     }
-    let (said, packed) = get(Some("br, gzip")).await;
-    assert_eq!(said.as_deref(), Some("gzip"));
+    let (encoding, packed) = get(Some("br, gzip")).await;
+    assert_eq!(encoding.as_deref(), Some("gzip"));
     let mut text = String::new();
     flate2::read::GzDecoder::new(packed.as_ref()).read_to_string(&mut text).unwrap();
     assert_eq!(text, plain);
@@ -106,7 +106,7 @@ async fn a_map_is_packed_for_those_who_can_unpack_it() {
 #[tokio::test]
 async fn a_map_of_no_time_or_of_too_much_is_refused() {
     let mut daemon = Daemon::start(ReadAccess::Proof).await;
-    // 48 hours from a moment on are as much as there is at once.
+    // A map covers at most 48 hours.
     for (asked, expected) in [
         ("to=1000000", 400),
         ("to=1000001", 200),
