@@ -14,7 +14,7 @@ fn usage(site: &Site, user: &str) -> u64 {
 }
 
 #[test]
-fn harvested_time_costs_no_share_and_an_account_of_its_own_no_limit() {
+fn harvested_time_counts_in_no_share_and_in_no_limit_of_main_jobs() {
     let plugin = PLUGIN.replace("local ACCOUNT = nil", "local ACCOUNT = \"harvest\"");
     assert_ne!(plugin, PLUGIN, "the plug-in's constant has another form");
     let slurm = Slurm::default()
@@ -51,7 +51,7 @@ fn harvested_time_costs_no_share_and_an_account_of_its_own_no_limit() {
 }
 
 #[test]
-fn without_it_doctor_tells_which_limits_are_shared_and_explain_what_keeps_wings_away() {
+fn without_a_separate_account_doctor_and_explain_name_the_limits() {
     let slurm = Slurm::default().nodes(4).sacctmgr("modify account research set GrpTRES=node=2");
     let site = Site::on(&slurm, |settings| settings);
     let job = Train::on("1-4").submit(&site);
@@ -74,7 +74,7 @@ fn without_it_doctor_tells_which_limits_are_shared_and_explain_what_keeps_wings_
 }
 
 #[test]
-fn a_refusal_of_the_sites_own_plugin_is_told_to_the_owner() {
+fn a_refusal_of_the_sites_own_plugin_is_shown_to_the_owner() {
     let own = r#"
         dofile("/etc/slurm/infill.lua")
         local infill_submit = slurm_job_submit
@@ -105,7 +105,7 @@ fn a_refusal_of_the_sites_own_plugin_is_told_to_the_owner() {
 }
 
 #[test]
-fn what_is_done_to_accounts_is_done_on_one_cluster() {
+fn accounts_change_on_one_cluster_only() {
     let site = Site::bare_on(
         &Slurm::default()
             .nodes(4)

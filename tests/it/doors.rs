@@ -107,7 +107,7 @@ impl Encrypted {
 const UNREACHABLE: i32 = 3;
 
 #[test]
-fn agents_and_commands_believe_the_certificate_that_they_are_told_to_and_no_other() {
+fn agents_and_commands_trust_only_the_configured_certificate() {
     let encrypted = Encrypted::on(&Slurm::default().nodes(2));
     let site = &encrypted.site;
     site.start_in_tls();
@@ -139,7 +139,7 @@ fn agents_and_commands_believe_the_certificate_that_they_are_told_to_and_no_othe
 }
 
 #[test]
-fn an_agent_without_the_daemons_authority_trains_alone_and_tells_nobody_anything() {
+fn an_agent_without_the_daemons_authority_trains_alone_and_sends_nothing() {
     let encrypted = Encrypted::on(&Slurm::default().nodes(2));
     let site = &encrypted.site;
     let stranger = CertificateAuthority::new(&site.cluster().dir.join("etc/stranger"));

@@ -1,12 +1,12 @@
-"""What an ordinary user may do at the daemon's port, or before it: say that all is done, or pass messages on.
+"""What an ordinary user can do at the daemon's port or in front of it: answer that all is done, or relay messages.
 
     hostile.py impostor PORT LOG UID
     hostile.py relay PORT LOG REAL_PORT SWITCH
 
-The impostor answers in the daemon's place, as well as he can: with a secret, with a session that he has
-sealed for the user UID himself, with one that is not sealed. The relay passes everything on to the daemon,
-and once the file SWITCH exists says to who asks for orders that all is done. Both write down what they were
-sent and have answered, in lines of JSON.
+The impostor answers instead of the daemon, as well as it can: with a secret, with a session that it has sealed itself
+for the user UID, or with an unsealed session. The relay passes everything on to the daemon. Once the file SWITCH
+exists, it answers requests for orders itself and says that all is done. Both record the requests and their answers,
+in lines of JSON.
 """
 
 import collections
@@ -78,7 +78,7 @@ class Impostor(ThreadingHTTPServer):
         self.polls = collections.Counter()
 
     def last_poll(self, session):
-        """Whether this poll is the third of its session; he has the agent say hello after it."""
+        """Whether this poll is the third of its session. After it the agent must say hello again."""
         with LOCK:
             self.polls[session] += 1
             return self.polls[session] >= 3

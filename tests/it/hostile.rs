@@ -87,7 +87,7 @@ fn assert_worth_nothing(site: &Site, heard: &[Value]) {
 }
 
 #[test]
-fn whoever_takes_the_daemons_port_ends_no_job_and_learns_nothing_of_use() {
+fn a_stranger_at_the_daemons_port_ends_no_job_and_learns_nothing_useful() {
     let site = Site::acting();
     let main = site.main_job(600, &["--nodes=2"]);
     site.starts_within(main, 20.0);
@@ -133,7 +133,7 @@ fn whoever_takes_the_daemons_port_ends_no_job_and_learns_nothing_of_use() {
 }
 
 #[test]
-fn who_passes_messages_on_can_neither_use_nor_alter_them() {
+fn a_relay_can_neither_use_nor_alter_messages() {
     let site = Site::bare();
     let relay = site.port() + 2;
     site.configure(&Settings::quick(site.port()).set("agent.url", format!("http://127.0.0.1:{relay}")));

@@ -72,7 +72,7 @@ fn until_world(site: &Site, job: u32, world: u32) -> u64 {
 }
 
 #[test]
-fn who_writes_to_a_live_jobs_store_neither_holds_it_up_nor_runs_code_in_it() {
+fn a_stranger_at_a_live_jobs_store_neither_delays_it_nor_runs_code() {
     let site = Site::acting();
     let first = site.main_job(600, &["--nodes=6"]);
     site.until("the main job to run", 10.0, || site.started_at(first).is_some());

@@ -52,7 +52,7 @@ async fn import(url: String, importer: usize, refused: Arc<AtomicUsize>) -> usiz
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_fills_the_store_and_others_go_on_meanwhile() {
+async fn no_user_fills_the_store_and_others_go_on_meanwhile() {
     // The second call is refused, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let daemon = Daemon::start(2).await;

@@ -108,7 +108,7 @@ fn a_forged_or_foreign_hello_gets_401_and_no_information() {
 }
 
 #[test]
-fn nobody_speaks_for_anothers_job() {
+fn no_user_speaks_for_anothers_job() {
     let site = Site::acting();
     let job = Train::on("1-4").submit(&site);
     let view = site.until_trains_on(job, 4, 30.0);

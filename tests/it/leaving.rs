@@ -139,7 +139,7 @@ fn a_prolog_that_takes_longer_than_a_wing_may_is_waited_for_and_no_node_is_blame
 }
 
 #[test]
-fn a_job_that_loses_its_checkpoints_is_told_and_left_alone() {
+fn a_job_that_loses_its_checkpoints_is_warned_and_left_alone() {
     let site = Site::acting();
     let job = Train::on("1-8").run("--grace 3 --profile loses").flags("--save-secs 10").submit(&site);
     site.until_trains_on(job, 8, 30.0);

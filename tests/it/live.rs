@@ -138,7 +138,7 @@ fn a_newcomer_that_fails_costs_the_others_nothing() {
 }
 
 #[test]
-fn what_sees_no_way_restarts_from_what_it_has_in_memory() {
+fn a_command_that_sees_no_way_restarts_from_its_memory() {
     let site = Site::acting();
     let main = site.main_job(600, &["--nodes=4"]);
     site.until("the main job to run", 10.0, || site.started_at(main).is_some());
@@ -154,7 +154,7 @@ fn what_sees_no_way_restarts_from_what_it_has_in_memory() {
 }
 
 #[test]
-fn what_throws_before_a_word_fails_as_what_does_not_stay_alive() {
+fn a_command_that_throws_at_once_fails_like_an_ordinary_one() {
     let site = Site::acting();
     let fails = |job: Train| {
         let job = job.run("--grace 5 --max-restarts 1").submit(&site);
@@ -169,7 +169,7 @@ fn what_throws_before_a_word_fails_as_what_does_not_stay_alive() {
 }
 
 #[test]
-fn what_throws_in_a_step_restarts_from_what_the_others_hold() {
+fn a_command_that_throws_in_a_step_restarts_from_the_others_state() {
     let site = Site::acting();
     let job = live().flags("--throw 25").submit(&site);
     site.until_trains_on(job, 8, 60.0);

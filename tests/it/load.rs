@@ -292,7 +292,7 @@ fn raise_open_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_and_a_loop_keep_nobody_waiting() {
+async fn a_crowd_and_a_loop_delay_no_one() {
     raise_open_files();
     // The second call is refused, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();

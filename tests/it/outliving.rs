@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::harness::{Site, Train};
 
 #[test]
-fn a_daemon_that_hangs_for_a_minute_disturbs_nobody() {
+fn a_daemon_that_hangs_for_a_minute_disturbs_no_job() {
     let site = Site::acting();
     let job = Train::on("1-6").submit(&site);
     let before = site.until_trains_on(job, 6, 30.0);

@@ -137,7 +137,7 @@ fn vouched(site: &Site, request: &str, user: Option<&str>) -> (String, String) {
 }
 
 #[test]
-fn a_web_server_of_the_sites_says_who_reads_and_nobody_is_root_by_that() {
+fn the_sites_web_server_names_the_reader_but_never_root() {
     let slurm = Slurm::default().set("PrivateData=jobs,users").kept();
     let site = Site::on(&slurm, |s| s.set("http.read", "proof").set("web.socket", "/scratch/web.sock"));
     let job = Train::on("1").submit(&site);
@@ -255,7 +255,7 @@ fn the_page_is_for_all_screens_and_for_the_keyboard() {
 }
 
 #[test]
-fn nobody_is_kept_out_of_the_page() {
+fn the_page_is_accessible() {
     let axe = std::env::var_os("INFILL_AXE").and_then(|path| std::fs::read_to_string(path).ok());
     let Some(axe) = axe else {
         return skip_test("no axe-core; INFILL_AXE names its file (tests/run.sh fetches it)");

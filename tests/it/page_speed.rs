@@ -257,8 +257,9 @@ fn costs(daemon: &Daemon) -> [(f64, f64); 2] {
     });
     let turns: Vec<_> = turns.collect();
     [0, 1].map(|i| {
-        let of = |part: fn(&(f64, f64)) -> f64| median(&sorted(turns.iter().map(|t| part(&t[i])).collect()));
-        (of(|cost| cost.0), of(|cost| cost.1))
+        let median_of =
+            |part: fn(&(f64, f64)) -> f64| median(&sorted(turns.iter().map(|t| part(&t[i])).collect()));
+        (median_of(|cost| cost.0), median_of(|cost| cost.1))
     })
 }
 

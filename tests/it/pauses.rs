@@ -343,7 +343,7 @@ fn table(changes: &[Change]) -> String {
     for ((model, restarts, kind), all) in rows {
         let most = all.iter().map(|c| c.pause_secs).fold(0.0, f64::max);
         let lost = all.iter().map(|c| c.lost).max().unwrap_or(0);
-        let of = |value: &dyn Fn(&Change) -> Option<f64>| {
+        let median_text = |value: &dyn Fn(&Change) -> Option<f64>| {
             let values: Vec<f64> = all.iter().filter_map(|c| value(c)).collect();
             if values.is_empty() { "-".to_owned() } else { format!("{:.2}", median(values.into_iter())) }
         };
@@ -353,10 +353,10 @@ fn table(changes: &[Change]) -> String {
             if restarts { "restart" } else { "live" },
             format!("{kind:?}"),
             all.len(),
-            of(&|c| Some(c.pause_secs)),
-            of(&|c| Some(c.step_secs)),
-            of(&|c| c.while_warming),
-            of(&|c| c.main_secs),
+            median_text(&|c| Some(c.pause_secs)),
+            median_text(&|c| Some(c.step_secs)),
+            median_text(&|c| c.while_warming),
+            median_text(&|c| c.main_secs),
         );
     }
     text

@@ -50,7 +50,7 @@ fn sizes_become_one_held_node_and_a_comment() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_what_to_write_instead() {
+fn invalid_requests_are_refused_with_advice() {
     let site = Site::bare();
     check_refused(&site, &["--nodes=1-99999"], "sizes are 1 to 10000");
     check_refused(&site, &["--comment=infill:nodes=8-2"], "the first is larger");

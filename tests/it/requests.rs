@@ -4,7 +4,7 @@ use crate::harness::jobs::clock;
 use crate::harness::{Site, Slurm, Train};
 
 #[test]
-fn a_name_that_is_no_text_blinds_nobody() {
+fn a_name_that_is_not_text_does_not_blind_the_daemon() {
     let site = Site::acting();
     let odd = r"sbatch --parsable --hold -p main -o /dev/null --job-name=$'caf\xe9' --comment=$'\xff\xc3(' \
                 --wrap true";

@@ -11,7 +11,7 @@ fn usual_names(job: u32) -> Vec<String> {
 }
 
 #[test]
-fn a_name_in_tmp_that_somebody_else_took_first() {
+fn a_name_in_tmp_that_another_user_took_first() {
     let site = Site::bare();
     site.configure(&Settings::quick(site.port()));
     let job = Train::on("1-4").submit(&site);
@@ -132,7 +132,7 @@ fn a_lead_without_daemon_does_not_meet_its_limit() {
 }
 
 #[test]
-fn what_a_script_does_beside_and_after_infill_run_holds_no_node() {
+fn commands_beside_and_after_infill_run_hold_no_node() {
     let site = Site::acting();
     let job = Train::on("1-4")
         .before("sleep 300 & (trap '' TERM; sleep 301) &")

@@ -1,7 +1,7 @@
-"""A training job without training: counts steps, saves on the rescale signal, and writes down what happens to it.
+"""A training job without training: counts steps, saves on the rescale signal, and logs events.
 
-Rank 0 counts until --steps or until a file DIR/enough is there; the others wait for its end. Every event is one line of JSON in DIR/events, so that the tests can tell
-which work was done twice, and who ran where and when.
+Rank 0 counts until --steps or until a file DIR/enough exists; the others wait for its end. Every event is one line of
+JSON in DIR/events, so that the tests can tell which work was repeated, and which process ran where and when.
 """
 
 import argparse
@@ -19,13 +19,13 @@ parser.add_argument("--dir", type=pathlib.Path, required=True)
 parser.add_argument("--steps", type=int, default=10**9)
 parser.add_argument("--step-secs", type=float, default=0.1)
 parser.add_argument("--save-secs", type=float, default=0.0, help="how long saving takes after the signal")
-parser.add_argument("--pipe", type=pathlib.Path, help="a file that one saves at a time: rank 0 takes turns at it with those of other jobs")
-parser.add_argument("--ignore-signal", type=int, metavar="RANK", help="this rank does not hear the signal")
+parser.add_argument("--pipe", type=pathlib.Path, help="a lock file: rank 0 saves in turn with the ranks 0 of other jobs")
+parser.add_argument("--ignore-signal", type=int, metavar="RANK", help="this rank ignores the signal")
 parser.add_argument("--fail-rank", type=int, metavar="RANK", help="this rank fails at --fail-step")
 parser.add_argument("--fail-node", metavar="NODE", help="nothing works on this node")
 parser.add_argument("--fail-step", type=int, default=10)
 parser.add_argument("--fail-code", type=int, default=3)
-parser.add_argument("--fail-always", action="store_true", help="and not only once")
+parser.add_argument("--fail-always", action="store_true", help="fail each time, not only once")
 parser.add_argument("--garbage", action="store_true", help="send nonsense to the agent's socket at each step")
 args = parser.parse_args()
 
@@ -37,7 +37,7 @@ PLACE = {
     "node": os.environ.get("SLURMD_NODENAME", ""),
 }
 CHECKPOINT, STEP, DONE, FAILED, ENOUGH = (args.dir / n for n in ("checkpoint", "step", "done", "failed", "enough"))
-# Saving in between is for workers that die; the signal's checkpoint is the one that counts.
+# Periodic checkpoints are for workers that die. The signal's checkpoint is the one that counts.
 SAVE_EVERY = 10
 PIPE_TURN_SECS = 0.1
 told = False
@@ -100,7 +100,7 @@ def save_through_pipe():
             time.sleep(PIPE_TURN_SECS)
             fcntl.flock(pipe, fcntl.LOCK_UN)
             left -= PIPE_TURN_SECS
-            # So that it is another's turn.
+            # Lets another job have its turn.
             time.sleep(PIPE_TURN_SECS / 10)
 
 

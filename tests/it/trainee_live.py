@@ -1,8 +1,9 @@
-"""A training job without training that stays alive over changes of size: speaks contrib/CONTROL.md, writes down what happens to it.
+"""A training job without training that stays alive over changes of size: speaks contrib/CONTROL.md and logs events.
 
-Its processes meet in DIR instead of at a store. All take part in each step, which rank 0 counts, and all hold the count in their memory (a file for each epoch
-stands for that); it says when all change to another epoch: once all hold the same, or at once where that is urgent. A step that does not come is reported.
-Every event is one line of JSON in DIR/events, as of trainee.py.
+Its processes meet in DIR instead of at a store. All take part in each step, which rank 0 counts, and all keep the
+count in memory (represented by a file for each epoch). Rank 0 says when all change to another epoch: once all have
+the same count, or at once if that is urgent. A step that does not come is reported. Every event is one line of JSON
+in DIR/events, as in trainee.py.
 """
 
 import argparse
@@ -22,16 +23,16 @@ parser.add_argument("--save-secs", type=float, default=0.0, help="how long savin
 parser.add_argument("--warm-secs", type=float, default=0.5, help="how long a process takes until it is ready")
 parser.add_argument("--fail-warm", metavar="NODE", help="nothing warms up on this node")
 parser.add_argument("--throw", metavar="HOW", help="an exception: `always` before a word, or in this step of rank 0, once")
-parser.add_argument("--hopeless", action="store_true", help="the first change does not come about")
+parser.add_argument("--hopeless", action="store_true", help="the first change fails")
 args = parser.parse_args()
 
 NODE = os.environ.get("SLURMD_NODENAME", "")
 CHECKPOINT, DONE, ENOUGH = (args.dir / n for n in ("checkpoint", "done", "enough"))
 HOPELESS, THROWN = args.dir / "was-hopeless", args.dir / "thrown"
 place = {"generation": int(os.environ["INFILL_GENERATION"]), "rank": int(os.environ["RANK"]), "world": 0}
-# Saving in between is for jobs that lose all their processes.
+# Periodic checkpoints are for jobs that lose all their processes.
 SAVE_EVERY = 10
-# A step that takes so many seconds does not come, and is reported so often.
+# A step that takes this many seconds does not come. It is reported at this interval.
 STUCK_SECS = 3.0
 newest, changed, told = None, threading.Condition(), False
 # The step up to which this process has trained.
@@ -60,7 +61,7 @@ def read(path):
 
 def hear(number, _frame):
     global told
-    # Slurm's SIGTERM is the agent's, too, which says what follows.
+    # Slurm sends SIGTERM to the agent too, which then says what to do.
     told = told or number == signal.SIGUSR1 or not newest
 
 
@@ -104,7 +105,7 @@ def depart(step, event):
 
 
 def save(step):
-    """Whoever has trained holds all: rank 0 may be gone."""
+    """The count of any process that has trained: rank 0 may be gone."""
     time.sleep(args.save_secs)
     if place["world"] and (place["rank"] == 0 or step > read(CHECKPOINT)):
         write(CHECKPOINT, step)
@@ -116,12 +117,12 @@ def file(epoch, what):
 
 
 def may_change(nodes):
-    """Rank 0's word: all of the present members hold the newest epoch."""
+    """Rank 0 announces that all present members have the newest epoch."""
     return newest.get("urgent") or all(read(args.dir / f"held.{node}") >= newest["epoch"] for node in nodes)
 
 
 def join(step):
-    """Changes to the newest epoch; returns the step from which it goes on, and the nodes."""
+    """Changes to the newest epoch. Returns the step from which training continues, and the nodes."""
     while True:
         wanted = newest
         if wanted["type"] == "leave":
@@ -136,7 +137,7 @@ def join(step):
             save(step)
         epoch = wanted["epoch"]
         if place["world"] and place["rank"] == 0:
-            # Who was told of a newer one before it changed to the one that was agreed follows.
+            # A process that heard of a newer epoch before it changed to the agreed one follows.
             write(file(epoch, "go"), step)
         if wanted["rank"] == 0:
             write(file(epoch, "step"), step)
@@ -165,7 +166,7 @@ def throw_if_due(step):
 
 
 def take_part(step):
-    """Makes the step after this one with all others; returns the count, which stays where there are news before."""
+    """Makes the next step with all others. Returns the count, which stays the same if a message comes first."""
     time.sleep(args.step_secs)
     throw_if_due(step + 1)
     epoch, since = place["generation"], time.monotonic()
@@ -208,7 +209,7 @@ def train(step, nodes):
         if place["rank"] == 0 and newest["epoch"] > place["generation"] and may_change(nodes):
             write(file(newest["epoch"], "go"), step)
         if is_to_change():
-            # All hold the same in their memory.
+            # All have the same count in memory.
             step, nodes = join(max(step, read(file(place["generation"], "count"))))
 
 

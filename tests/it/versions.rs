@@ -26,7 +26,7 @@ fn nothing_was_lost(site: &Site, job: u32) {
 }
 
 /// Why the job does not grow, once the daemon has heard from its lead's agent.
-fn until_told_to_be_older(site: &Site, job: u32) -> JobView {
+fn until_reported_as_older(site: &Site, job: u32) -> JobView {
     site.wait("the lead's agent to be known as older", 20.0, || {
         let view = site.view(job)?;
         view.shortage.as_ref().is_some_and(|why| why.contains("older than the daemon")).then_some(view)
@@ -43,7 +43,7 @@ fn older_agents_train_on_under_a_newer_daemon_and_are_asked_for_no_wings() {
     let job = Train::on("1-8").submit(&site);
     let before = site.until_trains_on(job, 3, 40.0);
     versions.upgrade_daemon(Version::Present);
-    until_told_to_be_older(&site, job);
+    until_reported_as_older(&site, job);
     // Five nodes become idle, which the job would use.
     site.must("bob", &["scancel", &main.id.to_string()]);
     site.until("five nodes to be idle", 20.0, || {
@@ -66,7 +66,7 @@ fn older_agents_train_on_under_a_newer_daemon_and_are_asked_for_no_wings() {
 }
 
 #[test]
-fn a_job_of_older_agents_that_starts_anew_grows_with_newer_ones() {
+fn a_job_of_older_agents_that_starts_again_grows_with_newer_ones() {
     let Some(older) = older() else { return };
     let site = Site::bare();
     let versions = begin(&site, older, Version::Older);
@@ -75,7 +75,7 @@ fn a_job_of_older_agents_that_starts_anew_grows_with_newer_ones() {
     let job = Train::on("1-8").submit(&site);
     site.until_trains_on(job, 1, 40.0);
     versions.upgrade_daemon(Version::Present);
-    until_told_to_be_older(&site, job);
+    until_reported_as_older(&site, job);
     site.must("bob", &["scancel", &main.id.to_string()]);
     site.must("alice", &["scontrol", "requeue", &job.to_string()]);
     site.until_trains_on(job, 8, 90.0);
@@ -117,7 +117,7 @@ fn an_extended_main_job_lives_through_an_upgrade() {
     let job = extended.submit(&site);
     site.until_trains_on(job, 6, 60.0);
     versions.upgrade_daemon(Version::Present);
-    until_told_to_be_older(&site, job);
+    until_reported_as_older(&site, job);
     site.until_trains(job, 20, 20.0);
     // All nodes of the wings are taken, so the command starts again on the job's own two nodes.
     let main = site.main_job(15, &["--nodes=6"]);

@@ -127,7 +127,7 @@ fn a_difference_is_shown_with_its_line() {
 }
 
 #[test]
-fn mistakes_in_scripts_are_told_with_their_place() {
+fn mistakes_in_scripts_are_reported_with_their_place() {
     let base = "about = ''\nrounds = [0, 10]\n[[nodes]]\nnames = 'n[1-2]'\n";
     let main = |rest: &str| format!("[[main]]\nid = 1\nnodes = 'n1'\nlimit_mins = 1\n{rest}");
     let cases = [

@@ -56,7 +56,7 @@ pub struct Round {
 /// A malleable job in its present state.
 #[derive(Clone, Debug)]
 struct Job<'a> {
-    of: &'a Malleable,
+    script_job: &'a Malleable,
     /// The held nodes, the lead's first.
     nodes: Vec<NodeName>,
     since: UnixTime,
@@ -75,7 +75,7 @@ struct Job<'a> {
 struct World<'a> {
     script: &'a Script,
     config: Arc<Config>,
-    scene: RoundState,
+    state: RoundState,
     jobs: BTreeMap<JobId, Job<'a>>,
     last: Option<i64>,
 }
@@ -89,9 +89,9 @@ pub fn play(script: &Script) -> Result<Vec<Round>, String> {
     config.planner.solve_secs = SOLVE_SECS;
     PARTITION.clone_into(&mut config.slurm.partition);
     let config: Arc<Config> = Arc::new(config);
-    let mut scene = RoundState::new(config.clone(), UnixTime::default());
-    scene.job_advisor_mut().load_profiles(script.malleable.iter().flat_map(profiles).collect(), moment(0));
-    let mut world = World { script, config, scene, jobs: BTreeMap::new(), last: None };
+    let mut state = RoundState::new(config.clone(), UnixTime::default());
+    state.job_advisor_mut().load_profiles(script.malleable.iter().flat_map(profiles).collect(), moment(0));
+    let mut world = World { script, config, state, jobs: BTreeMap::new(), last: None };
     script.rounds.iter().map(|at| world.round(*at)).collect()
 }
 
@@ -105,33 +105,33 @@ impl<'a> World<'a> {
         // A script does not say how fast programs are, so nothing can be measured.
         let trusted = snapshot.is_trusted();
         let ended = if trusted {
-            self.scene.ingest_snapshot(&snapshot, &jobs, AdvisorMode::Watch, now)
+            self.state.ingest_snapshot(&snapshot, &jobs, AdvisorMode::Watch, now)
         } else {
             Vec::new()
         };
         let control = self.script.order(at);
         let may_grow = control == ControlState::Normal;
         let drain = control == ControlState::Draining;
-        let question = self.scene.round_input(&jobs, RoundConstraints { may_grow, drain, trusted }, now);
-        let solved = question.solve_plan(&self.config);
-        let judged = check_solved_plan(&question, &self.config, Ok(solved))
+        let input = self.state.round_input(&jobs, RoundConstraints { may_grow, drain, trusted }, now);
+        let solved = input.solve_plan(&self.config);
+        let judged = check_solved_plan(&input, &self.config, Ok(solved))
             .map_err(|v| format!("{at} s: the checker refuses the fallback: {v:?}"))?;
         if !judged.refused.is_empty() {
             return Err(format!("{at} s: the checker refuses the plan: {:?}", judged.refused));
         }
         let changes =
-            question.jobs.iter().filter_map(|job| self.carry_out(job, judged.plan.job_plan(job.id)?, now));
+            input.jobs.iter().filter_map(|job| self.carry_out(job, judged.plan.job_plan(job.id)?, now));
         let changes = changes.collect();
-        let report = question.explain_plan(&self.config, &judged.plan);
+        let report = input.explain_plan(&self.config, &judged.plan);
         let turns = self.turns(&jobs);
-        Ok(Round { at, happened, ended, gaps: question.gaps, judged, report, changes, turns })
+        Ok(Round { at, happened, ended, gaps: input.gaps, judged, report, changes, turns })
     }
 
     fn turns(&self, jobs: &[JobFacts]) -> Vec<(JobId, String)> {
         if self.script.malleable.iter().all(|m| m.says.is_none()) {
             return Vec::new();
         }
-        let turn = |job| self.scene.priorities().describe_turn(job, &self.scene.remaining_work(job).0);
+        let turn = |job| self.state.priorities().describe_turn(job, &self.state.remaining_work(job).0);
         jobs.iter().map(|job| (job.job, turn(job))).collect()
     }
 
@@ -166,11 +166,11 @@ impl<'a> World<'a> {
     fn end(&mut self, id: JobId, at: UnixTime) -> String {
         let Some(job) = self.jobs.remove(&id) else { return String::new() };
         let facts = job.facts(id, at);
-        self.scene.job_advisor_mut().forget_job(id);
-        let unit = self.scene.remaining_work(&facts).1;
+        self.state.job_advisor_mut().forget_job(id);
+        let unit = self.state.remaining_work(&facts).1;
         let secs = job.course.work_secs(unit);
         let word = job.course.first_estimate(unit);
-        self.scene.priorities_mut().outlook.record_end(id, at, secs, &word);
+        self.state.priorities_mut().outlook.record_end(id, at, secs, &word);
         format!("job {id} ends: it has made {:.0} samples", job.course.samples)
     }
 
@@ -214,19 +214,19 @@ impl<'a> World<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(of: &'a Malleable) -> Self {
+    fn new(script_job: &'a Malleable) -> Self {
         let long_ago = UnixTime::default();
         Job {
-            of,
+            script_job,
             nodes: Vec::new(),
-            since: moment(of.submit),
+            since: moment(script_job.submit),
             pause: None,
             busy_until: long_ago,
             backoff_until: long_ago,
             preemptions: 0,
             last_change: None,
             course: JobProgress::default(),
-            seen_at: moment(of.submit),
+            seen_at: moment(script_job.submit),
         }
     }
 
@@ -234,9 +234,9 @@ impl<'a> Job<'a> {
     /// sooner. Returns when it had made all.
     fn train(&mut self, to: UnixTime) -> Option<UnixTime> {
         let from = std::mem::replace(&mut self.seen_at, to).max(self.busy_until);
-        let all = self.of.makes.or(self.of.says.map(|_| f64::INFINITY))?;
+        let all = self.script_job.makes.or(self.script_job.says.map(|_| f64::INFINITY))?;
         let nodes = self.nodes.len() as u32;
-        let rate = self.of.curve.as_ref()?.rate(nodes);
+        let rate = self.script_job.curve.as_ref()?.rate(nodes);
         let has_secs = to.secs_since(from);
         if nodes == 0 || has_secs <= 0.0 {
             return None;
@@ -244,7 +244,7 @@ impl<'a> Job<'a> {
         let needs_secs = (all - self.course.samples).max(0.0) / rate;
         let secs = has_secs.min(needs_secs);
         self.course.held_secs += secs * f64::from(nodes);
-        self.course.record_progress(secs * rate, None, self.of.says);
+        self.course.record_progress(secs * rate, None, self.script_job.says);
         (needs_secs <= has_secs).then(|| from.plus_secs(secs))
     }
 
@@ -258,7 +258,7 @@ impl<'a> Job<'a> {
     }
 
     fn at_least(&self) -> Option<MinimumRate> {
-        self.of.at_least.map(MinimumRate::Rate).or(self.of.as_asked.map(MinimumRate::Asked))
+        self.script_job.at_least.map(MinimumRate::Rate).or(self.script_job.as_asked.map(MinimumRate::Asked))
     }
 
     /// The facts that a daemon would have about it.
@@ -271,10 +271,10 @@ impl<'a> Job<'a> {
         JobFacts {
             job: id,
             user: UserId(0),
-            program: program(self.of),
-            sizes: self.of.sizes.clone(),
+            program: program(self.script_job),
+            sizes: self.script_job.sizes.clone(),
             claims: JobDeclaration {
-                curve: self.of.curve.clone(),
+                curve: self.script_job.curve.clone(),
                 at_least: self.at_least(),
                 ..JobDeclaration::default()
             },
@@ -290,7 +290,7 @@ impl<'a> Job<'a> {
                 last_at: self.last_change,
             },
             course: self.course,
-            submitted_at: moment(self.of.submit),
+            submitted_at: moment(self.script_job.submit),
             excluded: ExcludedNodes::default(),
             ending: false,
         }
@@ -300,7 +300,7 @@ impl<'a> Job<'a> {
     fn lose(&mut self, lost: &[NodeName], down_secs: f64, now: UnixTime) -> bool {
         let lead_lost = self.nodes.first().is_some_and(|lead| lost.contains(lead));
         self.nodes.retain(|n| !lost.contains(n));
-        if !lead_lost && self.nodes.len() as u32 >= self.of.sizes.min() {
+        if !lead_lost && self.nodes.len() as u32 >= self.script_job.sizes.min() {
             self.pause = Some(ChangePause { since: now, change: ChangeKind::Shrink });
             self.busy_until = now.plus_secs(down_secs);
             return false;
@@ -317,10 +317,10 @@ impl<'a> Job<'a> {
     }
 }
 
-fn program(of: &Malleable) -> ProgramIdentity {
-    let name = format!("program {}", of.id);
+fn program(script_job: &Malleable) -> ProgramIdentity {
+    let name = format!("program {}", script_job.id);
     ProgramIdentity {
-        user: of.user.clone(),
+        user: script_job.user.clone(),
         job_name: name.clone(),
         told: Some((name, BatchMode::Auto)),
         block: 1,
@@ -329,15 +329,15 @@ fn program(of: &Malleable) -> ProgramIdentity {
     }
 }
 
-fn key(of: &Malleable, node_type: NodeType) -> ProfileKey {
-    let user = of.user.clone();
-    let name = format!("program {}", of.id);
+fn key(script_job: &Malleable, node_type: NodeType) -> ProfileKey {
+    let user = script_job.user.clone();
+    let name = format!("program {}", script_job.id);
     ProfileKey { user, name, node_type, exec_plan: ExecPlan::default(), batch: BatchMode::Auto }
 }
 
 /// Measurements of a job's program, as the store would give them.
-fn profiles(of: &Malleable) -> impl Iterator<Item = Profile> {
-    of.measured.iter().map(|(node_type, curve)| {
+fn profiles(script_job: &Malleable) -> impl Iterator<Item = Profile> {
+    script_job.measured.iter().map(|(node_type, curve)| {
         let (error, secs) = MEASURED;
         let point = |p: &infill_model::CurvePoint| SizePoint {
             nodes: p.nodes,
@@ -351,6 +351,6 @@ fn profiles(of: &Malleable) -> impl Iterator<Item = Profile> {
             at: moment(0),
         };
         let points = curve.points().iter().map(point).collect();
-        Profile { points, jobs: 1, updated_at: moment(0), ..Profile::new(key(of, node_type.clone())) }
+        Profile { points, jobs: 1, updated_at: moment(0), ..Profile::new(key(script_job, node_type.clone())) }
     })
 }

@@ -1,4 +1,4 @@
-"""An agent in small: starts programs as `infill run` does, signals them, and reads what they report."""
+"""A small agent: starts programs as `infill run` does, signals them, and reads their reports."""
 
 import contextlib
 import os
@@ -17,20 +17,20 @@ import forking
 
 SRC = pathlib.Path(__file__).resolve().parents[1] / "src"
 
-#: A busy machine takes so long for an interpreter with PyTorch, at worst.
+#: Longest time that a busy machine needs to start an interpreter with PyTorch, seconds.
 LONG_SECS = 90
 
-#: Hides this machine's GPUs, if it has any, on which processes would meet by NCCL: that refuses two of them on one.
+#: Hides this machine's GPUs. With them processes would meet by NCCL, which refuses two processes on one GPU.
 NO_GPUS = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class Agent:
     """One job: its directory, its progress socket, its processes."""
 
-    #: What its processes are told of this machine.
+    #: Variables about this machine that its processes get.
     machine = NO_GPUS
 
-    #: What starts its processes.
+    #: The command that starts its processes.
     launch = subprocess.Popen
 
     def __init__(self):
@@ -48,7 +48,7 @@ class Agent:
             self._reports.put(dict(word.split("=") for word in text.split()))
 
     def start(self, words, world=1, **environment):
-        """Starts one more generation of a command, or of a program if `words` is its text."""
+        """Starts one more generation of a command, or of a program whose text is `words`."""
         self.generation += 1
         port = free_port()
         self.processes = [
@@ -70,7 +70,7 @@ class Agent:
         )
 
     def variables(self, world, rank, port):
-        """What the agent sets, as if each rank had a node of its own."""
+        """The variables that the agent sets, as if each rank had a separate node."""
         nodes = ",".join(f"n{i}" for i in range(1, world + 1))
         return {
             "PYTHONPATH": os.pathsep.join([str(SRC), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
@@ -86,12 +86,12 @@ class Agent:
         }  # fmt: skip
 
     def ask(self, number=signal.SIGUSR1):
-        """A signal to all ranks and their children, as from the agent or from Slurm."""
+        """Sends a signal to all ranks and their children, as the agent or Slurm does."""
         for process in self.processes:
             os.killpg(process.pid, number)
 
     def ended(self, secs=LONG_SECS):
-        """Waits until all have ended; for each its exit code, what it printed, and its errors."""
+        """Waits until all have ended. Returns the exit code, output and errors of each."""
         until = time.monotonic() + secs
         ended = []
         for process in self.processes:
@@ -101,13 +101,13 @@ class Agent:
 
     def reports(self):
         """The datagrams since the last call, each as a dict of texts."""
-        # What was sent before this has been read once this has.
+        # Datagrams that were sent before this one have been read once this one has.
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
             to.sendto(b"end=1", str(self.directory / "progress"))
         return list(iter(lambda: self._reports.get(timeout=LONG_SECS), {"end": "1"}))
 
     def wait_for(self, look, secs=LONG_SECS):
-        """Looks until there is something."""
+        """Waits until there is a datagram."""
         until = time.monotonic() + secs
         while not (found := look()):
             if time.monotonic() > until or all(p.poll() is not None for p in self.processes):
@@ -122,7 +122,7 @@ class Agent:
         return found
 
     def close(self):
-        """Kills what still runs."""
+        """Kills processes that still run."""
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -141,7 +141,7 @@ class TorchAgent(Agent):
 
 
 def free_port():
-    """A port on which nobody listens."""
+    """A port without a listener."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]

@@ -1,7 +1,7 @@
 """Processes that start with PyTorch imported, because they are forked from one that has imported it.
 
-The import costs 1.5 s of a processor. The program itself runs as under a new interpreter, with an environment, a
-directory and files of its own.
+The import costs 1.5 s of a processor. The program itself runs as under a new interpreter, with its own environment,
+directory and files.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import tempfile
 import time
 import types
 
-#: What each of our programs imports. DistributedDataParallel imports the last one when it is first made.
+#: Modules that our programs import. DistributedDataParallel imports the last one when it is first made.
 PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "torch._dynamo")
 
 #: Longest request: a program and an environment.
@@ -28,7 +28,7 @@ POLL_SECS = 0.005
 
 
 class Process:
-    """Does what the tests need of subprocess.Popen.
+    """The part of subprocess.Popen that the tests need.
 
     `words` is `[python, "-B", "-c", TEXT]` or `[python, "-B", FILE, ARG…]`.
     """
@@ -60,7 +60,7 @@ class Process:
         return self.returncode
 
     def communicate(self, timeout=None):
-        """Waits for the end; what was printed."""
+        """Waits for the end; returns the output."""
         self.wait(timeout)
         if self._printed is None:
             self._printed = tuple(map(read_and_close, self._files))
@@ -81,14 +81,15 @@ def read_and_close(file):
 
 
 def start_server():
-    """Starts the process to fork from. This process becomes the parent of what it forks."""
+    """Starts the process to fork from. This process becomes the parent of its forks."""
     if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError("this process cannot adopt others")
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         words = [sys.executable, "-B", __file__, str(its.fileno())]
         process = subprocess.Popen(words, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
-    # It ends when this process does, because that closes the socket. No wait is needed, and none must be reported.
+    # It ends when this process does, because that closes the socket. So it is not waited for, and no warning must
+    # appear.
     process.returncode = 0
     return ours
 
@@ -109,7 +110,7 @@ def serve(conversation):
             for file in (pids, tell, conversation.detach()):
                 os.close(file)
             return json.loads(request), files
-        # After this, its child is an orphan, and the process that asked has adopted it.
+        # Then its child is an orphan, and the requesting process has adopted it.
         os.waitpid(middle, 0)
         conversation.send(os.read(pids, 100))
         for file in (pids, tell, *files):

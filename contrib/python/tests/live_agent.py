@@ -1,4 +1,4 @@
-"""An agent in small that rescales without a restart: it talks to the processes, as contrib/CONTROL.md has it."""
+"""A small agent that rescales without a restart: it talks to the processes as contrib/CONTROL.md describes."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ from agent import LONG_SECS, TorchAgent
 
 
 class Member:
-    """One process, and what it has said."""
+    """One process and its messages."""
 
     def __init__(self, agent, process):
         self.process = process
@@ -27,14 +27,14 @@ class Member:
             self._socket.sendall(line + b"\n")
 
     def take(self, conversation):
-        """The process has said hello."""
+        """Whether the process has said hello."""
         self._socket = conversation
 
     def hang_up(self):
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def heard(self, what, **fields):
-        """The last message of this kind, if there is one."""
+        """The last message of this kind; None if there is none."""
         for message in reversed(self.said):
             if message["type"] == what and fields.items() <= message.items():
                 return message
@@ -67,12 +67,12 @@ class LiveAgent(TorchAgent):
         self._listener.bind(str(self.directory / "control"))
         self._listener.listen()
         self.welcomes, self.step = True, 0
-        #: What the agents speak, and what they hand out; None: they are older than secrets.
+        #: The agents' protocol version, and the secret that they hand out. None: agents from before secrets existed.
         self.version, self.secret = 2, os.urandom(32).hex()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def fail(self, text):
-        """Raises AssertionError with what has been said, and where the threads are."""
+        """Raises AssertionError with all messages and the stacks of all threads."""
         for member in self.everybody:
             if member.process.poll() is None:
                 member.kill(signal.SIGABRT)
@@ -134,7 +134,7 @@ class LiveAgent(TorchAgent):
         return new
 
     def regroup(self, members, urgent=False, host=None, store=None):
-        """Tells a new membership to all that it concerns; the store is at `host`, else at the first member."""
+        """Sends a new membership to all processes concerned. The store is at `host`, else at the first member."""
         old, self.members = self.members, members
         self.epoch += 1
         if store is None:
@@ -149,7 +149,7 @@ class LiveAgent(TorchAgent):
                 member.send("leave", epoch=self.epoch, urgent=urgent)
 
     def regrouped(self, secs=LONG_SECS):
-        """Waits until the newest membership is up; what each member said of it."""
+        """Waits until the newest membership is up. Returns each member's message about it."""
         with self.changed:
             self.changed.wait_for(self._all_regrouped_or_not, secs)
         return [member.hear("regrouped", 0.0, epoch=self.epoch) for member in self.members]
@@ -172,7 +172,7 @@ class LiveAgent(TorchAgent):
         return members
 
     def wait_step(self, more=1):
-        """Waits until so many more steps have been made than were known of."""
+        """Waits until this many more steps have been made."""
         self.step = max([self.step, *(int(r["step"]) for r in self.reports() if "step" in r)])
         wanted, end = self.step + more, time.monotonic() + LONG_SECS
         while self.step < wanted:

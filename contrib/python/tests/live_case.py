@@ -1,4 +1,4 @@
-"""What the tests of processes that stay alive have in common."""
+"""The common parts of the tests of processes that stay alive."""
 
 import pathlib
 import signal
@@ -13,7 +13,7 @@ except ImportError:
 
 __all__ = ["PROGRAM", "Live", "torch"]
 
-#: After each update, each rank notes the sum of its parameters, and that of a buffer which the first rank broadcast.
+#: After each update, each rank records the sum of its parameters, and a buffer that the first rank broadcasts.
 PROGRAM = """
     import os, sys, time, torch, infill
     from infill.torch import ElasticSampler
@@ -61,7 +61,7 @@ PROGRAM = """
 
 
 class Live(unittest.TestCase):
-    #: Whether members that wait for one that has failed fail as well, before the agents know.
+    #: Whether members that wait for a failed one fail too, before the agents know.
     failures_spread = True
 
     def setUp(self):
@@ -69,7 +69,7 @@ class Live(unittest.TestCase):
         self.addCleanup(self.agent.close)
 
     def trace(self, member):
-        """What was noted, by membership and number of the update."""
+        """The recorded sums, by membership and number of the update."""
         path = self.agent.directory / f"trace-{member.process.pid}"
         rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return {(int(epoch), int(number)): total for number, epoch, total in rows}
@@ -91,7 +91,7 @@ class Live(unittest.TestCase):
         return len(list((proc / "fd").iterdir())), int(fields["Threads"]), int(fields["VmRSS"].split()[0])
 
     def assert_changes_leave_nothing(self, urgent_every=0):
-        """A process that has been through 25 changes is as large as after five."""
+        """Checks that a process after 25 changes is as large as after five."""
         members = self.agent.begin(PROGRAM, 2)
         sizes = []
         for number in range(25):
@@ -104,6 +104,6 @@ class Live(unittest.TestCase):
             self.assertLess(late[2], 1.05 * early[2], f"memory: {sizes}")
 
     def lose(self, lost, number=signal.SIGKILL, **how):
-        """A member is gone; the agents have noticed."""
+        """Removes a member that is gone, as agents do that have noticed."""
         lost.kill(number)
         self.agent.regroup([m for m in self.agent.members if m is not lost], urgent=True, **how)

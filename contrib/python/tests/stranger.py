@@ -1,4 +1,4 @@
-"""Somebody on the same network who has no part in a training, and tries to take one.
+"""A stranger on the same network, who is not part of a training and tries to take part.
 
     stranger.py flood PORT|FILE SECS             writes what members write, under the keys that it can guess; FILE lists ports,
                                                  now or later
@@ -6,7 +6,7 @@
                                                  takes a member's place, and hands over a pickle that makes the folder TRACE
     stranger.py ports FILE SECS                  lists in FILE where programs of Python listen; for root
 
-Says `at PORT` once it is connected, and at the end how it went.
+Prints `at PORT` once it is connected, and the result at the end.
 """
 
 import datetime
@@ -25,7 +25,7 @@ EPOCHS, RANKS = range(1, 40), range(8)
 
 
 class Called:
-    """What a pickle calls when it is read."""
+    """The function that a pickle calls when it is read."""
 
     def __init__(self, trace):
         self.trace = trace
@@ -77,7 +77,7 @@ def flood(port, end):
 
 
 def flood_all(file, end):
-    """Whatever stores are listed, and those that are opened meanwhile."""
+    """All listed stores, including those opened meanwhile."""
     tried = set()
     while time.monotonic() < end:
         for port in listed(file) - tried:
@@ -94,7 +94,7 @@ def try_to(do, *words):
 
 
 def join(port, epoch, rank, world, trace, secs):
-    """As a member of an infill from before there were secrets would."""
+    """Acts as a member of an infill from before secrets existed."""
     patience = datetime.timedelta(seconds=secs)
     store = dist.PrefixStore(f"epoch/{epoch}", connect(port, patience))
     store.add("here", 1)
@@ -120,7 +120,7 @@ def main(how, where, *words):
     else:
         try_to(join, int(where), *map(int, words[:3]), words[3], float(words[4]))
     print("done", flush=True)
-    # PyTorch would wait for what it has not got.
+    # PyTorch would wait for data that it lacks.
     os._exit(0)
 
 

@@ -41,7 +41,7 @@ class Collectives(unittest.TestCase):
         self.check_table({"NCCL_SOCKET_IFNAME": "lo"})
 
     def check_table(self, machine):
-        """What three ranks on two nodes write."""
+        """The table of three ranks on two nodes."""
         words = [sys.executable, "-B", "-m", "infill.collectives", "--bytes=1K,256K"]
         shared = {"SLURM_NTASKS": "3", "MASTER_PORT": str(free_port()), "PYTHONPATH": str(SRC), **machine}
         ranks = []

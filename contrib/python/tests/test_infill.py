@@ -71,7 +71,7 @@ class Reports(WithAgent):
         ]
         self.assertEqual(self.agent.reports(), words)
 
-    def test_what_is_no_number_is_dropped(self):
+    def test_a_value_that_is_not_a_number_is_dropped(self):
         infill.report("many")
         infill.report(1, step="first")
         infill.report(1, loss=[])
@@ -90,7 +90,7 @@ class Reports(WithAgent):
                 infill.report(1)
                 self.assertEqual(got + received(behind), 5001)
 
-    def test_nobody_listens(self):
+    def test_without_a_listener_it_stays_silent(self):
         with mock.patch.dict(os.environ, {"INFILL_PROGRESS": "/nowhere/" + "x" * 200}):
             infill.report(1)
         infill.report(2)
@@ -98,7 +98,7 @@ class Reports(WithAgent):
 
 
 class OutsideInfill(unittest.TestCase):
-    """Nothing happens."""
+    """Outside infill nothing happens."""
 
     def test_every_call_is_harmless(self):
         before = signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGTERM)
@@ -180,7 +180,7 @@ class Leaving(WithAgent):
         self.agent.ask()
         self.assertEqual(self.agent.ended(), [(-signal.SIGUSR1, "", "")])
 
-    def test_a_loop_of_ones_own(self):
+    def test_a_custom_loop(self):
         self.agent.start("""
             import atexit, infill, os, signal
             atexit.register(print, "at exit")
@@ -239,16 +239,16 @@ FAMILY = """
 
 
 class Children(WithAgent):
-    """Forked children, as of a DataLoader or a pool."""
+    """Forked children, such as those of a DataLoader or a pool."""
 
     def run_program(self, rest):
         self.agent.start(FAMILY + rest)
         self.assertEqual(self.agent.ended(), [(0, "", "")])
-        # Nothing but the end of the pool, which takes a second, keeps the process from its end.
+        # Only the end of the pool, which takes a second, delays the end of the process.
         with self.assertRaises(ProcessLookupError):
             os.killpg(self.agent.processes[0].pid, 0)
 
-    def test_they_outlive_the_signals_that_mean_their_parent(self):
+    def test_they_outlive_signals_for_their_parent(self):
         self.run_program("""
     os.killpg(0, signal.SIGUSR1)
     os.killpg(0, signal.SIGTERM)

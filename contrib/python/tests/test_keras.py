@@ -39,7 +39,7 @@ class Keras(unittest.TestCase):
             ((code, out, err),) = agent.ended()
             self.assertEqual(code, 0, err)
             epochs.append([int(line.split()[1]) for line in out.splitlines()])
-            # It may leave right after the step that was waited for.
+            # It may leave right after the awaited step.
             *_, last, saved = reports + agent.reports()
             self.assertEqual((last["samples"], sorted(saved)), ("8.0", ["samples", "saved"]))
             done += int(last["step"])
@@ -48,7 +48,7 @@ class Keras(unittest.TestCase):
         self.assertEqual(code, 0, err)
         *rest, steps = out.splitlines()
         epochs.append([int(line.split()[1]) for line in rest])
-        # Each start goes on in the epoch in which the one before was interrupted, and with its weights and steps.
+        # Each start continues in the interrupted epoch, with its weights and steps.
         for before, after in zip(epochs, epochs[1:]):
             self.assertEqual(after[0], before[-1])
         self.assertEqual(epochs[-1][-1], 5)

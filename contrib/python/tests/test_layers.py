@@ -25,8 +25,10 @@ class Layers(unittest.TestCase):
     """profile_layers."""
 
     def model(self):
-        """Two blocks in a list, one of which takes 20 ms more each way, and a head that shares its weights with the
-        embedding."""
+        """Two blocks in a list and a head that shares its weights with the embedding.
+
+        One of the blocks takes 20 ms more in each direction.
+        """
 
         class Slow(torch.autograd.Function):
             @staticmethod
@@ -66,7 +68,7 @@ class Layers(unittest.TestCase):
         torch.manual_seed(1)
         return Net()
 
-    def test_each_layer_by_what_it_takes_has_and_passes_on(self):
+    def test_each_layer_has_its_times_parameters_and_outputs(self):
         profile = infill.profile_layers(self.model(), torch.arange(4))
         self.assertEqual((profile.device, profile.batch, profile.element_bytes), ("cpu", 4, 4))
         self.assertEqual([layer.name for layer in profile.layers], ["embed", "blocks.0", "blocks.1", "drop", "head"])
@@ -78,7 +80,7 @@ class Layers(unittest.TestCase):
         self.assertTrue(all(layer.forward_secs < 0.02 for layer in others), others)
         self.assertTrue(all(layer.backward_secs > 0 for layer in profile.layers))
 
-    def test_the_model_is_as_it_was(self):
+    def test_the_model_is_unchanged_afterwards(self):
         model = self.model()
         model.head.weight.grad = torch.ones(10, 8)
         before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -111,7 +113,7 @@ class Layers(unittest.TestCase):
         names = [layer.name for layer in infill.profile_layers(wrapped, torch.zeros(5, 2, 16)).layers]
         self.assertEqual(names, ["encoder.layers.0", "encoder.layers.1", "encoder.layers.2", "head"])
 
-    def test_what_cannot_be_profiled(self):
+    def test_invalid_models_and_batches_are_refused(self):
         with self.assertRaisesRegex(TypeError, "expected a torch.nn.Module, not int"):
             infill.profile_layers(7, torch.zeros(1))
         with self.assertRaisesRegex(TypeError, "no tensor with samples"):

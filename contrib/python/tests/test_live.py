@@ -20,7 +20,7 @@ from infill.torch import ElasticSampler  # noqa: E402
 
 
 class Changing(Live):
-    """Memberships that come about as they should."""
+    """Memberships that form without trouble."""
 
     def test_newcomers_cost_nothing_until_they_are_in(self):
         first, second = self.agent.begin(PROGRAM, 2)
@@ -37,7 +37,7 @@ class Changing(Live):
 
         self.agent.regroup([first, second, slow])
         self.assert_all_go_on_alike()
-        # It begins where the others are, not where it would have begun.
+        # It begins where the others are, not at the beginning.
         self.assertGreater(min(number for _, number in self.trace(slow)), 1)
 
         self.agent.regroup([slow, second])
@@ -62,7 +62,7 @@ class Changing(Live):
 
 
 class Agents(Live):
-    """What the other side may do."""
+    """Behaviours of the agent's side."""
 
     def test_one_that_talks_nonsense_then_saves_then_is_gone(self):
         first, second = self.agent.begin(PROGRAM, 2)
@@ -81,18 +81,18 @@ class Agents(Live):
         self.agent.regroup([second, first])
         self.assert_all_go_on_alike()
 
-        # A checkpoint, from any of them.
+        # A checkpoint from any of them.
         first.send("save")
         step = first.hear("saved")["step"]
         self.assertEqual(torch.load(self.agent.directory / "live.pt", weights_only=True)["updates"], step)
-        # Then it is gone.
+        # Then the agent is gone.
         for member in (first, second):
             member.hang_up()
         self.agent.wait_step(20)
         self.assertEqual([first.process.poll(), second.process.poll()], [None, None])
 
-    def test_one_that_asks_to_save_gets_what_there_is_then(self):
-        """Checkpoints that are written all the time anyway are no answer."""
+    def test_one_that_asks_to_save_gets_the_present_state(self):
+        """Checkpoints that are written regularly anyway do not count as an answer."""
         (member,) = self.agent.begin(PROGRAM, 1, EVERY="0")
         self.agent.wait_step(20)
         self.assertTrue((self.agent.directory / "live.pt").exists())
@@ -109,7 +109,7 @@ class Agents(Live):
     def test_one_that_asks_for_a_restart(self):
         self.agent.begin(PROGRAM, 2)
         self.agent.wait_step(2)
-        # What Slurm sends to a part of the job asks nobody: the agent got it, too.
+        # Slurm's signal to a part of the job asks no process to leave: the agent got it too.
         self.agent.members[1].kill(signal.SIGTERM)
         self.agent.wait_step(20)
         self.agent.members[1].kill(signal.SIGUSR1)
@@ -121,7 +121,7 @@ class Agents(Live):
         self.assertEqual(self.agent.members[0].heard("regrouped", epoch=2)["step"], saved)
 
     def test_one_that_offers_nothing(self):
-        """The environment is enough, and the rescale signal: what there was before."""
+        """The environment and the rescale signal are enough, as before."""
         self.agent.start(PROGRAM, world=2)
         self.agent.wait_step(5)
         self.agent.ask()
@@ -154,7 +154,7 @@ class Alone(unittest.TestCase):
         self.addCleanup(self.run_.close)
 
     def own_threads(self):
-        """All but the one that waits for the next call of all runs."""
+        """All threads except the one that waits for the next call of all runs."""
         return [thread for thread in threading.enumerate() if thread.name != works.THREAD]
 
     def test_an_update_outside_of_a_step_is_refused(self):
@@ -168,7 +168,7 @@ class Alone(unittest.TestCase):
             self.assertTrue(step.done)
         self.assertEqual((self.run_.updates, self.sampler.epoch), (2, 1))
 
-    def test_what_a_program_does_wrong_is_its_own(self):
+    def test_errors_of_the_program_pass_through(self):
         with self.assertRaisesRegex(RuntimeError, "mine"):
             for _, part in self.run_.parts([None] * 2):
                 with self.run_.step(part):

@@ -1,4 +1,4 @@
-"""The checkpoint is never replaced by an older one, whoever is late."""
+"""The checkpoint is never replaced by an older one, even if a process is late."""
 
 import contextlib
 import io
@@ -36,7 +36,7 @@ class Fence(unittest.TestCase):
         self.path = self.folder / "train.pt"
 
     def save(self, *stamp):
-        """Whether what this process has is on disk then, and what it says."""
+        """Whether the state of this process is on disk after saving, and its output."""
         with contextlib.redirect_stderr(io.StringIO()) as said:
             is_there = Checkpoint(str(self.path), 600).save(tree(*stamp))
         return is_there, said.getvalue()
@@ -63,7 +63,7 @@ class Fence(unittest.TestCase):
             self.assertIn(f"train.pt stays as it is: it is of update 100 in membership 5, newer than update {stamp[2]}", said)
         self.assertEqual(self.parts(), [])
 
-    def test_who_was_stopped_while_it_wrote_comes_too_late(self):
+    def test_a_process_stopped_while_writing_comes_too_late(self):
         written, goes_on = threading.Event(), threading.Event()
 
         def wait(*_):
@@ -76,7 +76,7 @@ class Fence(unittest.TestCase):
             late.save_for(tree(1, 3, 50), lambda: done.append("saved"))
             self.assertTrue(written.wait(60))
             self.assertEqual(len(self.parts()), 1)
-        # The others have gone on without it; they also remove what it has begun.
+        # The others have continued without it. They also remove its unfinished file.
         with mock.patch.object(checkpoint.os, "fsync"):
             self.save(1, 4, 49)
         self.assertEqual((self.parts(), self.on_disk()), ([], (1, 4, 49)))
@@ -101,7 +101,7 @@ class Fence(unittest.TestCase):
         left = ["other.pt.1-1.n1.7.part", "train.pt.2-5.n1.7.part", "train.pt.2-6.n1.7.part", "train.pt.n2.7.part"]
         self.assertEqual(self.parts(), left)
 
-    def test_one_from_before_there_were_stamps_is_older(self):
+    def test_a_checkpoint_without_a_stamp_is_older(self):
         torch.save({"updates": 500, "net": {}}, self.path)
         self.assertEqual(self.save(1, 1, 3), (True, ""))
         self.assertEqual(self.on_disk(), (1, 1, 3))
@@ -112,7 +112,7 @@ class Fence(unittest.TestCase):
         self.assertTrue(there and "cannot be read" in said, said)
         self.assertEqual(self.on_disk(), (1, 1, 3))
 
-    def test_without_locks_and_with_one_that_is_never_given_back(self):
+    def test_without_locks_and_with_a_lock_that_is_never_released(self):
         with mock.patch.object(checkpoint.fcntl, "flock", side_effect=OSError("no locks")):
             self.assertTrue(self.save(1, 1, 3)[0])
             self.assertFalse(self.save(0, 1, 9)[0])
@@ -121,7 +121,7 @@ class Fence(unittest.TestCase):
             self.assertTrue(self.save(1, 1, 4)[0])
         self.assertEqual(self.on_disk(), (1, 1, 4))
 
-    def test_who_waits_for_the_lock_sees_what_was_saved_meanwhile(self):
+    def test_after_waiting_for_the_lock_a_newer_checkpoint_counts(self):
         with open(f"{self.path}.lock", "ab") as file:
             self.assertTrue(checkpoint._lock(file.fileno()))
             late = threading.Thread(target=self.save, args=(1, 1, 9))

@@ -42,10 +42,10 @@ class Messages(unittest.TestCase):
                 parse(json.dumps({**REGROUP, "secret": wrong}))
             self.assertNotIn("0f0f", str(raised.exception))
 
-    def test_what_is_not_known_is_ignored(self):
+    def test_unknown_messages_are_ignored(self):
         self.assertIsNone(parse('{"type": "tea", "epoch": "x"}'))
 
-    def test_what_makes_no_sense_says_what_was_expected(self):
+    def test_malformed_messages_say_what_was_expected(self):
         for wrong, expected in (
             ("", "a JSON object"),
             ("[1]", 'a "type"'),

@@ -16,7 +16,7 @@ if not torch.cuda.is_available():
 
 
 class GpuAgent(LiveAgent):
-    """Its processes share the GPUs: to NCCL, which refuses two on one of them, each is on a host of its own."""
+    """Its processes share the GPUs. NCCL refuses two processes on one GPU, so each pretends to be on a separate host."""
 
     machine = {"DEVICE": "cuda", "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
     backend = "nccl"
@@ -39,10 +39,10 @@ class Gpu(Live):
 
 
 class Nccl(Gpu):
-    # What waits for a peer that is there, and does not come, is aborted only.
+    # An operation that waits for a peer that is there, but does not come, can only be aborted.
     failures_spread = False
 
-    # The same as on processors.
+    # As on processors.
     test_one_that_falls_silent = test_live_losing.Losing.test_one_that_falls_silent
     test_an_update_that_not_all_have_made = test_live_losing.Losing.test_an_update_that_not_all_have_made
 

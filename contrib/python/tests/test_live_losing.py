@@ -8,10 +8,10 @@ from agent import LONG_SECS
 from live_case import PROGRAM, Live, torch
 from tiers import slow
 
-#: When a newcomer has grown by so much, it is being given its state.
+#: A newcomer whose memory has grown by this much is getting its state.
 MESSAGE_KIB = 40 << 10
 
-#: So wide, a network has 32 MB of gradients and 96 MB of state: neither is one message.
+#: Width at which a network has 32 MB of gradients and 96 MB of state: neither fits one message.
 WIDE = "2000"
 
 
@@ -40,7 +40,7 @@ class Losing(Live):
             self.assertEqual(member.hear("here")["epoch"], 1)
         self.lose(second, signal.SIGSTOP)
         self.assert_all_go_on_alike()
-        # Back again, it finds that it was taken for dead.
+        # When it is back, it finds that it was given up.
         second.kill(signal.SIGCONT)
         self.assertEqual(second.process.wait(LONG_SECS), 0)
         second.hear("left", epoch=2)
@@ -49,7 +49,7 @@ class Losing(Live):
         first, second = self.agent.begin(PROGRAM, 2)
         self.agent.wait_step(3)
         first.kill(signal.SIGSTOP)
-        # Nothing reaches it: nobody tells it that it was given up.
+        # Nothing reaches it, so it does not learn that it was given up.
         self.agent.members = [second]
         self.agent.regroup([second], urgent=True)
         self.agent.regrouped()
@@ -58,7 +58,7 @@ class Losing(Live):
         saved = second.hear("saved")["step"]
         first.kill(signal.SIGCONT)
         first.send("save")
-        # Its peer is gone: it finds that in the middle of a step, and fails, or at the end of one, and would save.
+        # Its peer is gone. It notices in the middle of a step, and fails, or at the end of one, and would save.
         self.agent.wait_for(lambda: first.heard("hopeless") or first.heard("failed"))
         if hopeless := first.heard("hopeless"):
             self.assertLess(hopeless["step"], saved)
@@ -72,7 +72,7 @@ class Losing(Live):
     def test_one_that_the_others_wait_to_send_to(self):
         members = self.agent.begin(PROGRAM, 3)
         self.agent.wait_step(2)
-        # By then the first waits to give it what its normalization counts.
+        # By then the first waits to send it the counts of its normalization.
         members[2].kill(signal.SIGSTOP)
         time.sleep(0.5)
         self.lose(members[2])
@@ -92,14 +92,14 @@ class Losing(Live):
 
     @slow
     def test_one_that_is_lost_in_the_middle_of_a_message(self):
-        # It has taken a part of what the first sends it, and never takes the rest.
+        # It has received a part of the first one's data, and never receives the rest.
         (first, second), (other, stopped) = self.stop_in_the_middle(2)
         self.lose(stopped, signal.SIGSTOP)
         self.assert_all_go_on_alike()
-        # The same in the middle of a message of gradients.
+        # As above, in the middle of a message of gradients.
         self.lose(second, signal.SIGSTOP)
         self.assert_all_go_on_alike()
-        # What was given up does not keep a process from its end.
+        # A call that was given up does not keep a process from ending.
         self.agent.regroup([other])
         self.assertEqual(first.process.wait(LONG_SECS), 0)
 
@@ -121,7 +121,7 @@ class Losing(Live):
 
     @slow
     def test_the_only_one_that_had_the_state(self):
-        # No member trains on a state of which it has only a part.
+        # No member trains on a part of a state.
         for member in self.lose_the_giver(others=0):
             self.assertIn("all that had the whole state are lost", member.hear("hopeless")["why"])
             self.assertEqual(self.trace(member), {})
@@ -139,7 +139,7 @@ class Losing(Live):
         self.assertEqual({m.hear("failed", 0.0)["step"] for m in others}, {6})
         self.assertEqual([m["step"] for m in self.agent.regrouped()], [6, 6, 6])
 
-    def test_a_wrong_program_is_no_lost_member(self):
+    def test_an_error_of_the_program_is_not_a_lost_member(self):
         (member,) = self.agent.begin(PROGRAM, 1, PLANTED="0")
         member.hear("failed")
         # No message names a newer membership.
@@ -148,8 +148,8 @@ class Losing(Live):
         self.assertEqual(member.process.wait(LONG_SECS), 1)
         self.assertIn("RuntimeError: planted", (self.agent.directory / "errors-0").read_text())
 
-    def test_a_layer_without_gradients_is_told(self):
-        # The others of its bucket would wait for it without a word, and train on what each rank has found alone.
+    def test_a_layer_without_gradients_is_reported(self):
+        # The other ranks would wait for its bucket without an error, and train on each rank's own gradients.
         members = self.agent.begin(PROGRAM, 2, LEAVES_OUT="5")
         for member in members:
             failed = member.hear("failed")

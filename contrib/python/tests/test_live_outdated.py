@@ -14,7 +14,7 @@ from tiers import slow
 class Outdated(Live):
     @classmethod
     def setUpClass(cls):
-        """Two members that live through all of it."""
+        """Two members that go through all changes."""
         cls.agent = LiveAgent()
         cls.addClassCleanup(cls.agent.close)
         cls.first, cls.second = cls.agent.begin(PROGRAM, 2)
@@ -33,7 +33,7 @@ class Outdated(Live):
         (absent,) = self.agent.spawn(PROGRAM)
         absent.hear("ready")
         absent.kill(signal.SIGSTOP)
-        # Without urgency, too: a member that waits for others sees that they are wanted elsewhere.
+        # Also without urgency: a member that waits for others sees that it is wanted elsewhere.
         for urgent in (True, False):
             members = self.both()
             self.agent.regroup([*members, absent])
@@ -65,7 +65,7 @@ class Outdated(Live):
         self.assertLess(time.monotonic() - begin, 15.0)
 
     @slow
-    def test_a_store_that_is_none(self):
+    def test_a_port_without_a_store(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
             self.goes_on_after_a_store_at(port)
@@ -89,7 +89,7 @@ class Outdated(Live):
                 self.agent.wait_step(1)
         self.both()
 
-    def test_an_old_epoch_is_nothing(self):
+    def test_an_old_epoch_is_ignored(self):
         first, _ = self.both()
         first.send("regroup", epoch=1, rank=0, world=1, store="127.0.0.1:1", urgent=True)
         first.send("leave", epoch=self.agent.epoch, urgent=True)

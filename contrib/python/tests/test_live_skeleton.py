@@ -1,4 +1,4 @@
-"""What a state is but for its tensors goes from process to process as data."""
+"""The part of a state without tensors goes from process to process as data."""
 
 import collections
 import json
@@ -18,7 +18,7 @@ except ImportError:
 
 from infill._live.skeleton import MOST_LEVELS, Inexpressible, Malformed, Slot, dump, load  # noqa: E402
 
-#: One of each kind.
+#: A value of each kind.
 WHOLE = {
     "text": "ä\ud800\n",
     7: [True, False, None, 1 << 200, -3],
@@ -82,9 +82,9 @@ class RoundTrips(unittest.TestCase):
 
 
 class Hostile(unittest.TestCase):
-    """Whatever is read, it is a tree of plain values, or it is malformed."""
+    """All bytes are read as a tree of plain values, or as malformed."""
 
-    def test_what_makes_no_sense(self):
+    def test_malformed_trees(self):
         for text in (
             "",
             "\xff",

@@ -1,4 +1,4 @@
-"""What is handed over arrives whole, however it lies in memory."""
+"""A state that is handed over arrives complete, in any memory layout."""
 
 import collections
 import os
@@ -23,12 +23,12 @@ from infill._live.keys import Keys  # noqa: E402
 from infill.torch import ElasticSampler  # noqa: E402
 
 
-#: What all members know.
+#: The keys that all members know.
 KEYS = Keys(b"s" * 32, 7)
 
 
 class Wire(among.Among):
-    """Takes what rank 0 gives, and gives it to rank 1 in the same pieces."""
+    """Receives rank 0's data and gives it to rank 1 in the same pieces."""
 
     def __init__(self):
         self.rank, self._sent = 0, collections.deque()
@@ -38,7 +38,7 @@ class Wire(among.Among):
             self._sent.append(tensor.clone())
             return
         sent = self._sent.popleft()
-        # As on a wire, their shapes do not matter.
+        # As on a network, their shapes do not matter.
         assert (sent.numel(), sent.dtype) == (tensor.numel(), tensor.dtype), f"{sent.shape} was sent for {tensor.shape}"
         tensor.view(-1).copy_(sent.reshape(-1))
 
@@ -47,7 +47,7 @@ class Wire(among.Among):
 
 
 def trained(seed, transposed=False):
-    """A net of 40 MB and some small tensors, with what Adam keeps of it."""
+    """A net of 40 MB and some small tensors, with Adam's state."""
     torch.manual_seed(seed)
     net = torch.nn.Module()
     net.wide = torch.nn.Parameter(torch.randn(2500, 4000).t() if transposed else torch.randn(4000, 2500))
@@ -82,7 +82,7 @@ class HandingOver(unittest.TestCase):
         self.check(trained(1), trained(2, transposed=True))
         self.check(trained(1, transposed=True), trained(2, transposed=True))
 
-    def test_what_is_written_over_may_lie_otherwise(self):
+    def test_the_overwritten_tensor_may_have_another_layout(self):
         wire, sent = Wire(), [torch.randn(4000, 2500), torch.tensor(7)]
         got = [torch.zeros(2500, 4000).t(), torch.tensor(0)]
         with mock.patch.object(among.dist, "get_rank", lambda: wire.rank):
@@ -93,7 +93,7 @@ class HandingOver(unittest.TestCase):
 
 
 class Holder:
-    """Something with a state that it hands out as it is."""
+    """An object that hands out its own state."""
 
     def __init__(self, held):
         self.held = held
@@ -106,7 +106,7 @@ class Holder:
 
 
 class Strange:
-    """Only pickle could hand it over; what that calls is the sender's choice."""
+    """An object that only pickle could hand over, with a call of the sender's choice."""
 
     def __init__(self, trace=""):
         self.trace = trace
@@ -122,8 +122,8 @@ def small(**others):
 
 
 class NoPickle(unittest.TestCase):
-    def test_nothing_in_the_package_reads_one_of_a_peer(self):
-        # PyTorch's collectives of objects read pickles, too, and so does its load unless it is told not to.
+    def test_the_package_never_reads_a_pickle_of_a_peer(self):
+        # PyTorch's collectives of objects read pickles too, and so does its load without a flag.
         reads = re.compile(r"import pickle|_object(_list)?\(|torch\.load\((?!.*weights_only=True)")
         for path in sorted(SRC.rglob("*.py")):
             for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -131,7 +131,7 @@ class NoPickle(unittest.TestCase):
 
 
 class WhatIsBelieved(unittest.TestCase):
-    """Of what a peer sends."""
+    """Checks of a peer's data."""
 
     def receive(self, data, keys=KEYS):
         wire, newcomer = Wire(), small(scheduler={})
@@ -156,11 +156,11 @@ class WhatIsBelieved(unittest.TestCase):
             pickle.loads(pickled)
             self.assertEqual(os.listdir(folder), ["called"])
 
-    def test_an_older_package_is_no_member(self):
+    def test_an_older_package_is_not_a_member(self):
         with self.assertRaisesRegex(state.Unsuited, "another version of infill"):
             self.receive(pickle.dumps({}))
 
-    def test_who_has_another_secret_or_speaks_of_another_epoch_is_no_member(self):
+    def test_a_peer_with_another_secret_or_epoch_is_not_a_member(self):
         data = skeleton.dump({"net": {}})
         for keys in (Keys(None, 7), Keys(b"t" * 32, 7), Keys(b"s" * 32, 6)):
             with self.assertRaisesRegex(RuntimeError, "no member's"):
@@ -179,14 +179,14 @@ class WhatIsBelieved(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "bytes to hand over"):
             self.receive(state.MAGIC + KEYS.tag("state", data) + data)
 
-    def test_what_cannot_be_handed_over_is_named(self):
+    def test_unsuited_values_are_named(self):
         source = small(scheduler={"rates": [0.1, {"odd": Strange()}]})
         self.assertRegex(source.inexpressible(), "^others/scheduler/rates/1/odd: a .*Strange cannot be handed over")
         with self.assertRaisesRegex(state.Unsuited, "others/scheduler/rates/1/odd"):
             self.said(source)
         self.assertEqual(small(scheduler={"rates": [0.1]}).inexpressible(), "")
 
-    def test_without_an_agent_each_keeps_what_cannot_be_handed_over(self):
+    def test_without_an_agent_each_keeps_its_unsuited_values(self):
         wire = self.said(small(scheduler={"odd": Strange()}, scaler={"scale": 2.0}), leave_out=True)
         newcomer = small(scheduler={"mine": 1}, scaler={"scale": 1.0})
         wire.rank = 1

@@ -1,4 +1,4 @@
-"""Who has no part in a training is not believed, and who is older still gets in."""
+"""Strangers to a training are not believed, and older members still get in."""
 
 import pathlib
 import subprocess
@@ -17,7 +17,8 @@ from infill._live.keys import Keys  # noqa: E402
 
 STRANGER = pathlib.Path(__file__).with_name("stranger.py")
 
-#: It trains alone until others come; after its tenth update, its scheduler holds what only pickle could hand over.
+#: Trains alone until others come. After its tenth update, its scheduler holds a value that only pickle could hand
+#: over.
 ODD_PROGRAM = """
     import os, time, torch, infill
     from infill.torch import ElasticSampler
@@ -46,7 +47,7 @@ ODD_PROGRAM = """
 
 
 def stranger(*words, **how):
-    """One that has begun."""
+    """A training that has begun."""
     command = [sys.executable, "-B", str(STRANGER), *map(str, words)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **how)
     line = process.stdout.readline()
@@ -72,7 +73,7 @@ class Strangers(Live):
         self.assert_all_go_on_alike()
         self.assertIsNone(member.heard("regrouped", epoch=2))
 
-    def test_one_that_writes_all_the_time_holds_nobody_up(self):
+    def test_one_that_writes_all_the_time_delays_no_member(self):
         members = self.agent.begin(PROGRAM, 2)
         host = members[0]
         with stranger("flood", host.heard("store")["port"], LONG_SECS) as process:
@@ -106,14 +107,14 @@ class Older(Live):
         (member,) = self.agent.begin(PROGRAM, 1)
         self.assertEqual(self.errors(member), "")
 
-    def test_what_cannot_be_handed_over_from_the_beginning_restarts_at_each_change(self):
+    def test_a_state_unsuited_from_the_beginning_restarts_at_each_change(self):
         (member,) = self.agent.spawn(ODD_PROGRAM, ODD="always")
         self.agent.wait_step(3)
         self.assertIsNone(member.heard("hello"))
         why = "each change of size is a restart: others/scheduler/last/0/odd: a builtins.object cannot be handed over"
         self.assertIn(why, self.errors(member))
 
-    def test_what_cannot_be_handed_over_any_more_is_named_and_restarts(self):
+    def test_a_state_that_becomes_unsuited_is_named_and_restarts(self):
         (first,) = self.agent.begin(ODD_PROGRAM, 1)
         self.agent.wait_step(15)
         (second,) = self.agent.spawn(ODD_PROGRAM)
@@ -126,7 +127,7 @@ class Older(Live):
 
 
 class Meeting(unittest.TestCase):
-    """At a store that anybody may write to."""
+    """At a store that everyone may write to."""
 
     KEYS = Keys(b"s" * 32, 3)
 
@@ -134,7 +135,7 @@ class Meeting(unittest.TestCase):
         self.store = torch.distributed.HashStore()
 
     def looks(self, rank, world, most=5):
-        """Whether it meets the others within so many looks."""
+        """Whether it meets the others within this many checks."""
         left = iter(range(most))
         try:
             store.meet(self.store, self.KEYS, rank, world, lambda: next(left, None) is None)
@@ -147,7 +148,7 @@ class Meeting(unittest.TestCase):
         self.assertEqual(len(names), 4)
         self.assertEqual(Keys(None, 3).prefix(), "epoch/3")
 
-    def test_what_is_forged_counts_nobody(self):
+    def test_forged_entries_count_no_member(self):
         forged = {"": b"x", "of another epoch": Keys(b"s" * 32, 4).tag("here/1"), "of another": self.KEYS.tag("here/0")}
         for what, value in forged.items():
             self.store.set("here/1", value)
@@ -160,10 +161,10 @@ class Meeting(unittest.TestCase):
 
 
 class Proof(unittest.TestCase):
-    """That those whom gloo has connected are members."""
+    """The check that the processes connected by gloo are members."""
 
     def exchanged(self, secrets, damage=lambda said: said):
-        """What each of some ranks makes of the others' numbers, or its error."""
+        """The result of each rank for the others' numbers, or its error."""
         all_said, barrier, found = [b""] * len(secrets), threading.Barrier(len(secrets), timeout=30), [None] * len(secrets)
 
         def run(rank, secret):
@@ -193,11 +194,11 @@ class Proof(unittest.TestCase):
     def test_members_hear_each_other(self):
         self.assertEqual(self.exchanged([b"s" * 32] * 3), [[7, -2, -11]] * 3)
 
-    def test_who_has_another_secret_is_named(self):
+    def test_a_rank_with_another_secret_is_named(self):
         found = self.exchanged([b"s" * 32, b"s" * 32, b"t" * 32])
         self.assertEqual(found[:2], ["rank 2 of 3 does not prove that it is a member"] * 2)
 
-    def test_a_number_that_is_changed_on_the_way_is_no_members(self):
+    def test_a_number_changed_on_the_way_is_refused(self):
         found = self.exchanged([b"s" * 32] * 2, lambda said: said[:-1] + bytes([said[-1] ^ 1]))
         self.assertIn("rank 1 of 2 does not prove", found[0])
 

@@ -1,4 +1,4 @@
-"""What is given up, and what is kept until it has ended."""
+"""Works that are given up, and works that are kept until they have ended."""
 
 import gc
 import sys
@@ -20,7 +20,7 @@ from infill._live.works import Works  # noqa: E402
 
 
 class Work:
-    """One that ends when the test says so."""
+    """A work that ends when the test says so."""
 
     def __init__(self):
         self._future = torch.futures.Future()
@@ -39,7 +39,7 @@ class Work:
 
 
 class Group:
-    """Can be referred to, and kept."""
+    """A group that can have weak references."""
 
 
 class Following(unittest.TestCase):
@@ -64,7 +64,7 @@ class Following(unittest.TestCase):
         self.assertEqual(second.wait(), torch.ones(1))
         self.assertFalse(self.works.are_under_way())
 
-    def test_what_cannot_begin_holds_nothing_up(self):
+    def test_a_work_that_cannot_begin_delays_no_other(self):
         def fail():
             raise ValueError("cannot")
 
@@ -84,7 +84,7 @@ class Following(unittest.TestCase):
         for future in (first, second, self.works.follow(Group(), self.begin)):
             with self.assertRaisesRegex(RuntimeError, "given up"):
                 future.wait()
-        # Those that gloo did not begin it will not.
+        # Works that gloo has not begun will not begin.
         self.assertEqual(len(self.begun), 1)
         self.assertTrue(self.works.are_under_way())
         self.begun[0].succeed()
@@ -119,7 +119,7 @@ class Keeping(unittest.TestCase):
     """Groups in which something hangs outlive their end."""
 
     def hang(self):
-        """Works of which one hangs in a group, how it ends, and whether the group is still there."""
+        """A hanging work in a group, how it ends, and whether the group still exists."""
         group, hanging, work = Group(), Works(), Work()
         hanging.follow(group, lambda: work)
         hanging.give_up()
@@ -131,7 +131,7 @@ class Keeping(unittest.TestCase):
         hanging = weakref.ref(hanging)
         works.keep(Works())
         self.assertIsNotNone(hanging())
-        # What has just ended may still be in gloo's hands: its group ends with the next look.
+        # gloo may still use a work that has just ended. Its group ends with the next check.
         succeed()
         self.assertIsNotNone(group())
         works.keep(Works())
@@ -139,7 +139,7 @@ class Keeping(unittest.TestCase):
         gc.collect()
         self.assertEqual((hanging(), group()), (None, None))
 
-    def test_what_has_ended_is_let_go(self):
+    def test_ended_works_are_released(self):
         ended, group = Works(), Group()
         work = Work()
         ended.follow(group, lambda: work)

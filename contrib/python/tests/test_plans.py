@@ -31,7 +31,7 @@ WAYS = {
     "tp2": {"tp": 2, "args": ["--note", 'a "word" \\ ü\n'], "env": {"A.B": "1\x7f"}},
 }
 
-#: What all of them are to infill.
+#: The keys that infill reads in all of them.
 LISTED = [{"name": name, **way} for name, way in WAYS.items()]
 
 
@@ -44,17 +44,17 @@ class TheFile(unittest.TestCase):
         self.assertEqual(text, f'{first}\n{second}[plan.env]\n"A" = "b"\n')
 
     @unittest.skipIf(tomllib is None, "Python 3.11 reads TOML")
-    def test_what_is_written_is_read(self):
+    def test_a_written_file_can_be_read(self):
         self.assertEqual(tomllib.loads(infill.plans(WAYS)), json.loads(json.dumps({"plan": LISTED})))
 
-    def test_what_no_plan_can_hold(self):
+    def test_invalid_values_are_refused(self):
         expected = "plan 'ddp' has tpp, zeroes; expected nodes, types, tp, .*, env"
         with self.assertRaisesRegex(TypeError, expected):
             infill.plans(ddp={"tpp": 2, "zeroes": 1})
 
 
 class Running(unittest.TestCase):
-    """run, with a program in the place of `infill`."""
+    """run, with a program instead of `infill`."""
 
     def words(self, call):
         with tempfile.TemporaryDirectory() as directory:
@@ -66,14 +66,14 @@ class Running(unittest.TestCase):
             done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
         return json.loads(done.stdout)
 
-    def test_it_becomes_infill_run(self):
+    def test_it_replaces_itself_by_infill_run(self):
         flags = "nodes='1-8', at_least=40.5, alone=True, no_prefix=False"
         program, plans, *others = self.words(f"infill.run('python', 'train.py', '--lr=1', plans=WAYS, {flags})")
         self.assertEqual(program, "run")
         self.assertEqual(json.loads(plans.removeprefix("--plans=")), json.loads(json.dumps({"plan": LISTED})))
         self.assertEqual(others, ["--nodes=1-8", "--at-least=40.5", "--alone", "--", "python", "train.py", "--lr=1"])
 
-    def test_what_is_known_of_the_model_goes_along(self):
+    def test_facts_of_the_model_are_passed_on(self):
         known = "infill.SuggestedPlans(infill.ModelFacts(1.5, layers=3), {'ddp': {}})"
         _, plans, *_ = self.words(f"infill.run('train', plans={known})")
         told = json.loads(plans.removeprefix("--plans="))
@@ -84,14 +84,14 @@ class Running(unittest.TestCase):
 
 
 class Config:
-    """As Hugging Face describes a model."""
+    """A configuration in the form of Hugging Face."""
 
     def __init__(self, **values):
         self.__dict__.update(values)
 
 
 def gpt(heads=4, hidden=32, layers=3, config=None):
-    """A transformer as people write it, with attention of its own."""
+    """A hand-written transformer, with its own attention."""
 
     class Attention(nn.Module):
         def __init__(self):
@@ -129,7 +129,7 @@ UNKNOWN = (None, None, None)
 class OfAModel(unittest.TestCase):
     """plans_of."""
 
-    def test_a_transformer_of_ones_own_is_read(self):
+    def test_a_hand_written_transformer_is_read(self):
         model = gpt()
         facts = infill.plans_of(model, global_batch=8, sequence=16).facts
         # A block: attention 4 × (32² + 32), a norm 64, two layers 2 × 4 × 32² + 5 × 32; embeddings once.
@@ -154,7 +154,7 @@ class OfAModel(unittest.TestCase):
         both = Config(num_hidden_layers=2, hidden_size=32, num_attention_heads=4, is_encoder_decoder=True)
         self.assertEqual(read(gpt(config=both)), (3, 32, 4), "num_hidden_layers is the encoder's alone")
 
-    def test_what_is_not_known_stays_unknown(self):
+    def test_unknown_facts_stay_unknown(self):
         convolutions = nn.Sequential(*(nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)) for _ in range(4)))
         self.assertEqual(read(nn.Sequential(convolutions, nn.Flatten(), nn.Linear(8, 2))), UNKNOWN)
         self.assertEqual(read(nn.ModuleList(nn.Linear(8, 8) for _ in range(4))), UNKNOWN)
@@ -199,7 +199,7 @@ class OfAModel(unittest.TestCase):
         self.assertEqual((len(many), list(many)[-1]), (16, "tp2-ga4"), "infill reads no more")
 
     @unittest.skipIf(tomllib is None, "Python 3.11 reads TOML")
-    def test_the_file_holds_what_is_known_and_the_plans(self):
+    def test_the_file_holds_the_facts_and_the_plans(self):
         found = infill.plans_of(gpt(), global_batch=8, sequence=16, nodes="1-4")
         with tempfile.TemporaryDirectory() as directory:
             found.write(Path(directory, "plans.toml"))
@@ -208,7 +208,7 @@ class OfAModel(unittest.TestCase):
         self.assertEqual(written["model"], {**model, "global_batch": 8})
         self.assertEqual(written["plan"], [{"name": name, **way} for name, way in found.ways.items()])
 
-    def test_what_cannot_be(self):
+    def test_invalid_arguments(self):
         for why, given in [
             ("global_batch = 0: expected a positive integer", {"global_batch": 0}),
             ("sequence = 1.5: expected a positive integer", {"sequence": 1.5}),

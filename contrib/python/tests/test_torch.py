@@ -32,7 +32,8 @@ class Splitting(unittest.TestCase):
             self.assertEqual([part.last for part in parts], [False] * (len(parts) - 1) + [True])
             self.assertEqual({part.share for part in parts}, {sum(len(p.indices) for p in parts if p.weight)})
             self.assertTrue(all(1 <= len(part.indices) <= (micro or size) for part in parts))
-        # What DistributedDataParallel makes of a loss that is 1 for one sample and 0 for the others: 1/size.
+        # The gradient that DistributedDataParallel makes of a loss that is 1 for one sample and 0 for the others:
+        # 1/size.
         for chosen in range(100, 100 + size):
             mean = sum(p.weight * p.indices.count(chosen) / len(p.indices) / world for parts in ranks for p in parts)
             self.assertAlmostEqual(mean, 1 / size, places=12)
@@ -46,7 +47,7 @@ class Splitting(unittest.TestCase):
 class Sampling(unittest.TestCase):
     """ElasticSampler, alone and in a DataLoader."""
 
-    def test_an_order_of_its_own_for_each_seed_and_epoch(self):
+    def test_each_seed_and_epoch_has_another_order(self):
         orders = set()
         for seed, epoch in itertools.product(range(3), range(3)):
             sampler = ElasticSampler(20, 20, seed=seed, rank=0, world_size=1)
@@ -67,7 +68,7 @@ class Sampling(unittest.TestCase):
                 self.assertEqual(len(sampler), len(list(sampler)), (size, batch, micro, sampler.done))
 
     def rescaled(self, random_, workers):
-        """What all ranks get in three epochs of 50 samples, rescaled after every few global batches."""
+        """The samples of all ranks in three epochs of 50, rescaled after every few global batches."""
         epochs, state = {0: [], 1: [], 2: []}, None
         while state is None or state["epoch"] < 3:
             world, batch, steps = random_.randint(1, 5), random_.randint(1, 12), random_.randint(1, 6)
@@ -97,7 +98,7 @@ class Sampling(unittest.TestCase):
             for epoch, samples in self.rescaled(random.Random(seed), workers=0).items():
                 self.assertEqual(sorted(samples), list(range(50)), f"seed {seed}, epoch {epoch}")
 
-    def test_what_a_loader_has_fetched_ahead_is_not_done_yet(self):
+    def test_samples_fetched_ahead_do_not_count_as_done(self):
         for epoch, samples in self.rescaled(random.Random(100), workers=1).items():
             self.assertEqual(sorted(samples), list(range(50)), f"epoch {epoch}")
 
@@ -107,7 +108,7 @@ class Sampling(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "not a place in an order"):
                 other.load_state_dict(state)
 
-    def test_sizes_that_make_no_sense(self):
+    def test_invalid_sizes(self):
         for sizes in ((0, 1), (1, 0), (1, 1, -1)):
             with self.assertRaisesRegex(ValueError, "not positive"):
                 ElasticSampler(*sizes)
@@ -134,7 +135,7 @@ AGREEING = """
 """
 
 
-#: From the signal until saving begins: 0.1 s or a step, and what a busy machine adds.
+#: Longest time from the signal until saving begins: 0.1 s or a step, and the delay of a busy machine.
 AGREED_SECS = 0.2 + 2
 
 
@@ -186,7 +187,7 @@ LOADING = """
 
 
 class Loading(unittest.TestCase):
-    """Workers of a loader, which get all signals too."""
+    """Workers of a loader, which also get all signals."""
 
     def check(self, number, options=""):
         agent = TorchAgent()

@@ -1,4 +1,4 @@
-"""examples/train_ddp.py, rescaled at random moments by an agent in small."""
+"""examples/train_ddp.py, rescaled at random moments by a small agent."""
 
 import collections
 import json
@@ -32,9 +32,9 @@ STEP_SECS = 0.02
 RESCALES = 10 if ALL else 4
 SEED = int(os.environ.get("INFILL_TEST_SEED", 1))
 
-#: Ranks add up the same numbers in another order. With 64 bits that is an error of 1e-16 in a gradient; Adam divides it
-#: by the gradients' own size, and some 400 steps of a network that learns make it grow, to 1e-12 as measured. One
-#: sample in another's place, once, moves weights by 0.4; ranks' own means in place of the global one by 1.4.
+#: Ranks add up the same numbers in another order. With 64 bits that is an error of 1e-16 in a gradient. Adam divides
+#: it by the gradients' own size, and in some 400 steps of a learning network it grows to 1e-12, as measured. A single
+#: wrong sample moves weights by 0.4; ranks' own means instead of the global mean move them by 1.4.
 TOLERANCE = 1e-8
 
 
@@ -62,11 +62,11 @@ class Rescaling(unittest.TestCase):
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def all_listen(self):
-        """Whether a second step of this generation is done: before the end of the first, a signal just kills."""
+        """Whether a second step of this generation is done. Before the end of the first, a signal just kills."""
         return len({t["step"] for t in self.trace("rescaled") if t["generation"] == self.agent.generation}) > 1
 
     def ask_at_random(self):
-        """The signal reaches the ranks in any order, and not at once."""
+        """Sends the signal to the ranks in random order, not at once."""
         processes = self.random.sample(self.agent.processes, len(self.agent.processes))
         for process in processes:
             process.send_signal(self.random.choice([signal.SIGUSR1, signal.SIGTERM]))

@@ -1,6 +1,6 @@
 """examples/train_live.py, whose processes join, leave and die at random moments.
 
-INFILL_TEST_CHANGES says how often (20), and INFILL_TEST_SEED which moments.
+INFILL_TEST_CHANGES is the number of changes (20), and INFILL_TEST_SEED determines the moments.
 """
 
 import collections
@@ -32,14 +32,14 @@ STEP_SECS = 0.02
 CHANGES = int(os.environ.get("INFILL_TEST_CHANGES", 20 if ALL else 8))
 SEED = int(os.environ.get("INFILL_TEST_SEED", 1))
 
-#: Ranks add up the same numbers in another order: 1e-16 in a gradient, which some hundred steps make grow.
+#: Ranks add up the same numbers in another order: 1e-16 in a gradient, which grows over some hundred steps.
 TOLERANCE = 1e-9
 
 
-#: Memory that is used for the first time is no leak.
+#: Memory that is used for the first time is not a leak.
 MORE_MEMORY = 1.05
 
-#: What a change leaves behind for a moment is gone by then.
+#: After this time the temporary remains of a change are gone.
 SETTLED_SECS = 5.0
 
 
@@ -85,7 +85,7 @@ class Rescaling(unittest.TestCase):
         self.agent.regroup(self.random.sample(self.agent.members, self.random.randint(1, len(self.agent.members) - 1)))
 
     def lose(self, number):
-        """A member dies, or stops, at any moment of a step; the others are told after a while."""
+        """Makes a member die or stop at any moment of a step. The agents notify the others after a while."""
         lost = self.random.choice(self.agent.members)
         time.sleep(self.random.uniform(0, 2 * STEP_SECS))
         lost.kill(number)
@@ -107,8 +107,8 @@ class Rescaling(unittest.TestCase):
         self.history.append((kind, len(self.agent.members)))
 
     def measure(self):
-        """What a member uses follows from the membership, not from how many there were before."""
-        # Through which newcomers were given the state stays open until the next change.
+        """A member's resources depend on the membership, not on the number of earlier ones."""
+        # The connections through which newcomers got the state stay open until the next change.
         self.agent.regroup(self.agent.members)
         self.agent.regrouped()
         self.agent.wait_step(2)
@@ -156,7 +156,7 @@ class Rescaling(unittest.TestCase):
         self.assertFalse((self.agent.directory / "live.pt").exists(), "a checkpoint was written")
 
     def assert_each_sample_once(self, trace):
-        """Of each step, the last membership that made it counts; returns the number of steps that were made."""
+        """Checks each step by the last membership that made it. Returns the number of steps."""
         made = {}
         for line in trace:
             if "loss" in line:

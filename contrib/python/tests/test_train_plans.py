@@ -1,4 +1,4 @@
-"""examples/train_plans.py through a chain of plans and sizes, by an agent in small."""
+"""examples/train_plans.py through a chain of plans and sizes, by a small agent."""
 
 import json
 import pathlib
@@ -18,14 +18,14 @@ except ImportError:
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[3] / "examples" / "train_plans.py"
 
-#: Ranks add up the same numbers in another order; the example says how far Adam carries that: 1e-14. Without the
-#: optimizer's states, or with samples of another step, losses are 0.1 apart, and 0.005 where replicas drift.
+#: Ranks add up the same numbers in another order. The example explains how far Adam carries that: 1e-14. Without the
+#: optimizer's states, or with samples of another step, losses differ by 0.1, and by 0.005 where replicas drift.
 TOLERANCE = 1e-9
 
 #: Divides neither by 4 replicas nor by 2 × 4 micro-batches.
 GLOBAL_BATCH = 18
 
-#: Processes, and what infill says of the plan.
+#: Processes, and infill's variables for the plan.
 CHAIN = [
     (2, "ddp", {}),
     (2, "zero1", {"ZERO": 1}),
@@ -37,10 +37,10 @@ CHAIN = [
     (1, "ddp-ga4", {"GA": 4}),
 ]
 
-#: Steps under each of these, at the least.
+#: Fewest steps under each of these plans.
 STEPS = 8
 
-#: Time of a step, so that a signal comes between some.
+#: Shortest time of a step, so that a signal comes between two of them.
 STEP_SECS = 0.02
 
 
@@ -57,7 +57,7 @@ class Plans(unittest.TestCase):
         self.agent.start(words, world, INFILL_PLAN=plan, TRAIN_PLANS_PACE=pace, SLURMD_NODENAME="n1", **variables)
 
     def ended(self, code=0):
-        """Waits until all ranks have ended so; what they printed."""
+        """Waits until all ranks have ended in this way. Returns their output."""
         ended = self.agent.ended()
         self.assertEqual({c for c, _, _ in ended}, {code}, ended)
         return [(out, err) for _, out, err in ended]
@@ -70,7 +70,7 @@ class Plans(unittest.TestCase):
         return max((line["step"] for line in self.lines(name)), default=0)
 
     def changed(self):
-        """Trains under plan after plan; each is asked to leave after some steps. Returns the last step."""
+        """Trains under plan after plan, asking each to leave after some steps. Returns the last step."""
         for world, plan, told in CHAIN:
             enough = self.last("changed") + STEPS
             self.train("changed", 10_000, world, plan, told, f"{plan}:n[1-4]:{STEP_SECS * world}")
@@ -81,13 +81,13 @@ class Plans(unittest.TestCase):
         return self.last("changed")
 
     def states_apart(self):
-        """How far weights and the optimizer's states of both trainings are apart at most."""
+        """The largest difference of weights and optimizer states between both trainings."""
         ours, theirs = (torch.load(self.agent.directory / f"{n}.pt", weights_only=True) for n in ("changed", "whole"))
         self.assertEqual(ours["step"], theirs["step"])
         pairs = [(ours["model"][name], whole) for name, whole in theirs["model"].items()]
         for name, state in theirs["optimizer"].items():
             pairs += [(ours["optimizer"][name][key], whole) for key, whole in state.items()]
-        # Weights, their two moments, and how many steps each has had.
+        # Weights, their two moments, and the number of steps of each.
         self.assertEqual(len(pairs), 4 * len(theirs["model"]))
         return max((a - b).abs().max().item() for a, b in pairs)
 
@@ -108,7 +108,7 @@ class Plans(unittest.TestCase):
         self.assertGreater(apart, 0.0, "all of it was the same program")
         self.assertLess(whole[-1]["loss"], 0.9 * whole[0]["loss"], "it learned nothing")
 
-    def test_a_plan_that_it_cannot_run_ends_with_a_sentence(self):
+    def test_a_plan_that_it_cannot_run_ends_with_a_message(self):
         knows = "this program can do zero = 0, 1 or 3, or tp, but neither pp nor offload"
         for world, told, why in [
             (1, {"ZERO": 3, "OFFLOAD": 1}, knows),

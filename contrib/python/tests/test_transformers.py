@@ -62,7 +62,7 @@ class Transformers(unittest.TestCase):
         for world in (2, 1, 2):
             self.agent.start(TRAINING, world)
             reports = self.agent.reports_until(at + 10)
-            # Two batches of five a step.
+            # Two batches of five per step.
             self.assertEqual({r["samples"] for r in reports}, {"10.0"})
             self.agent.ask()
             self.assertEqual(self.lines(world), [f"from {at} on {world}"])
@@ -78,7 +78,7 @@ class Transformers(unittest.TestCase):
 class LastCheckpoint(unittest.TestCase):
     """last_checkpoint."""
 
-    def test_the_newest_whole_one(self):
+    def test_the_newest_complete_checkpoint(self):
         with tempfile.TemporaryDirectory(prefix="[a]") as directory:
             self.assertIsNone(last_checkpoint(directory))
             self.assertIsNone(last_checkpoint(directory + "/none"))

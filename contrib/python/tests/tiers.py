@@ -1,15 +1,15 @@
-"""Which tests run always, and which only with `tests/python.sh --all`, which sets INFILL_TEST_ALL."""
+"""Decides which tests run always, and which only with `tests/python.sh --all`, which sets INFILL_TEST_ALL."""
 
 import importlib.util
 import os
 import unittest
 
-#: tests/python/run.py looks for these words.
+#: tests/python/run.py looks for this text.
 ONLY_WITH_ALL = "only with --all"
 
 ALL = bool(os.environ.get("INFILL_TEST_ALL"))
 
-#: For a test that takes long and is not the only one of its kind.
+#: For a slow test that is not the only one of its kind.
 slow = unittest.skipUnless(ALL, ONLY_WITH_ALL)
 
 

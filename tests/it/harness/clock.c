@@ -1,4 +1,4 @@
-/* Preloaded into the daemon: its wall clock is off by as many seconds as /etc/infill/clock says. */
+/* Preloaded into the daemon: shifts its wall clock by the number of seconds in /etc/infill/clock. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

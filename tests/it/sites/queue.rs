@@ -113,8 +113,8 @@ impl<'a> Queue<'a> {
              date +%s.%N >/scratch/started.$SLURM_JOB_ID\n}}\n\
              sleep {secs}\ndate +%s.%N >/scratch/ended.$SLURM_JOB_ID"
         );
-        let of = if self.spec.shared || self.spec.gpus { "ntasks" } else { "nodes" };
-        let size = format!("--{of}={units}");
+        let unit = if self.spec.shared || self.spec.gpus { "ntasks" } else { "nodes" };
+        let size = format!("--{unit}={units}");
         let limit = format!("--time={}", secs.div_ceil(60) + 1);
         let mut options = vec!["-p", partition, "-J", "main", "-o", "/dev/null", &size, &limit];
         options.extend(self.spec.gpus.then_some("--gpus-per-task=1"));

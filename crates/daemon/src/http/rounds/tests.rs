@@ -66,7 +66,7 @@ async fn rounds_are_listed_a_line_each() {
 }
 
 #[tokio::test]
-async fn the_round_of_a_moment_is_told_whole() {
+async fn the_round_of_a_moment_is_returned_whole() {
     let url = daemon(&[round(0), round(5)]).await;
     for (after, expected) in [(0, 0), (4, 0), (5, 5), (9999, 5)] {
         let (status, body) = get(&url, &infill_api::routes::round_path(NOW + after)).await;
