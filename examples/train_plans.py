@@ -260,8 +260,8 @@ class Training:
         for words, following, part in self.parts():
             with part.sync(self.model):
                 with spare_gathered():
-                    told = self.model(words)
-                weighted = nn.functional.cross_entropy(told.flatten(0, 1), following.flatten()) * part.weight
+                    logits = self.model(words)
+                weighted = nn.functional.cross_entropy(logits.flatten(0, 1), following.flatten()) * part.weight
                 weighted.backward()
             loss += weighted.detach() / self.plan.dp
         if self.plan.tp > 1:

@@ -44,8 +44,8 @@ pub fn load(dir: &Path) -> Result<Vec<ScalingCurve>, String> {
 fn elasticflow(file: &Path, tables: &mut Tables) -> Result<(), String> {
     for row in rows(file)? {
         let batch = number(&row, "global_batch_size")?;
-        let sizes = row.iter().filter_map(|(k, v)| Some((k.parse().ok()?, v.parse::<f64>().ok()?)));
-        let rates = sizes.filter(|(_, rate)| *rate > 0.0).map(|(n, rate): (u32, f64)| (n, rate * batch));
+        let sizes = row.iter().filter_map(|(k, v)| Some((k.parse::<u32>().ok()?, v.parse::<f64>().ok()?)));
+        let rates = sizes.filter(|(_, rate)| *rate > 0.0).map(|(n, rate)| (n, rate * batch));
         tables.entry(format!("{} {batch}", file.display())).or_default().extend(rates);
     }
     Ok(())

@@ -371,9 +371,7 @@ fn read_log(path: &PathBuf) -> Result<Vec<Interval>, String> {
     let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let (reader, _) = niffler::from_path(path).map_err(|e| failed(&e))?;
     let rows = csv::Reader::from_reader(reader).into_deserialize::<(f64, f64, u32)>();
-    rows.map(|row| {
-        row.map(|(start, end, node): (f64, f64, u32)| Interval { start: start as i64, end: end as i64, node })
-    })
-    .collect::<Result<_, _>>()
-    .map_err(|e| failed(&e))
+    rows.map(|row| row.map(|(start, end, node)| Interval { start: start as i64, end: end as i64, node }))
+        .collect::<Result<_, _>>()
+        .map_err(|e| failed(&e))
 }

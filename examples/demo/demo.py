@@ -85,7 +85,7 @@ class Run:
                 raise Failed(f"after {DEADLINE_SECS} s, these jobs have not ended: {active}")
             time.sleep(1)
 
-    def books(self, others: Sequence[int] = ()) -> list[accounting.Record]:
+    def complete_records(self, others: Sequence[int] = ()) -> list[accounting.Record]:
         """The accounting of this run, once it has the end of every job."""
         ids = {s.id for s in self.submitted} | set(others)
         records: list[accounting.Record] = []
@@ -109,15 +109,15 @@ class Watch:
         self.origin = origin
         self.ids = ids
         self.views: dict[int, dict] = {}
-        self._told = 0.0
+        self._last_line_at = 0.0
 
     def look(self) -> None:
         """Asks the daemon once; prints a line when one is due."""
         status = cluster.infill_status()
         for view in (status or {}).get("jobs", []):
             self.views[view["job"]] = view
-        if time.time() - self._told >= TELL_SECS:
-            self._told = time.time()
+        if time.time() - self._last_line_at >= TELL_SECS:
+            self._last_line_at = time.time()
             print(summary.line(time.time() - self.origin, status, self.ids), flush=True)
 
 
@@ -127,7 +127,7 @@ def baseline(jobs: Sequence[load.MainJob], work: pathlib.Path, shared: bool) -> 
     run.start()
     print(f"running the {len(jobs)} main jobs without infill, for comparison (about 4 minutes)", flush=True)
     run.wait()
-    waits = summary.waits(run.submitted, run.books(), work)
+    waits = summary.waits(run.submitted, run.complete_records(), work)
     return {"schema": 1, "slurm": cluster.slurm_version(), "jobs": waits}
 
 
@@ -139,7 +139,7 @@ def harvest(jobs: Sequence[load.MainJob], work: pathlib.Path, before: dict, shar
     print(f"submitted {len(ids)} malleable jobs ({', '.join(ids.values())}) and a main queue of {len(jobs)} jobs")
     watch = Watch(run.origin, ids)
     run.wait(list(ids), watch)
-    records = run.books(list(ids))
+    records = run.complete_records(list(ids))
     facts = summary.Facts(
         slurm=cluster.slurm_version(),
         started=run.origin,

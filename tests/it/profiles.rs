@@ -32,7 +32,7 @@ fn a_job_is_measured_and_its_profile_is_carried_around() {
     assert!(site.must("bob", &["infill", "profiles", "show", NAME, "--svg", "-"]).starts_with("<svg"));
     // A row is stored when a part of the job has ended.
     let history = ["infill", "profiles", "show", NAME, "-u", "alice", "--history", "--json"];
-    site.until("what was measured to be kept", 30.0, || {
+    site.until("the measurements to be stored", 30.0, || {
         let history: Value = serde_json::from_str(&site.must("bob", &history)).expect("a document");
         history["histories"][0]["rows"].as_array().is_some_and(|rows| rows.iter().any(|r| r["job"] == job))
     });

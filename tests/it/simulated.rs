@@ -74,7 +74,7 @@ fn settings(site: &Site) -> Settings {
         .set("planner.hysteresis", 0.0)
 }
 
-fn submit(site: &Site, (name, user, curve): (&str, &str, &str)) -> u32 {
+fn submit(site: &Site, name: &str, user: &str, curve: &str) -> u32 {
     let script = format!(
         "infill run --grace 10 -- python3 /opt/infill/examples/paced.py --curve {curve} --batch 4 \
          --steps 1000000 --checkpoint /scratch/{name}.$SLURM_JOB_ID"
@@ -137,7 +137,7 @@ fn on_the_cluster(site: &Site) -> (Vec<Settled>, Vec<u32>, Vec<f64>) {
     let opening = intrude(site, 3, &["--nodes=1"]);
     site.end_of(opening.id, 20.0);
     let submitted = vec![clock(), clock()];
-    let jobs = JOBS.map(|job| submit(site, job));
+    let jobs = JOBS.map(|(name, user, curve)| submit(site, name, user, curve));
     let mut moments = vec![settle(site, "all nodes idle", jobs, 8)];
     let limit = format!("--time={LIMIT_MINS}");
     let over = intrude(site, 3600, &["--nodes=3", &limit]);
@@ -232,7 +232,7 @@ fn planned(log: &JobLog, at: i64) -> BTreeMap<NodeName, UnixTime> {
         .node_names()
         .iter()
         .zip(0..)
-        .filter_map(|(name, node): (&NodeName, u32)| {
+        .filter_map(|(name, node)| {
             Some((name.clone(), UnixTime(queue.window_end(node, Foresight::Backfill)?.at)))
         })
         .collect()

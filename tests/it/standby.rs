@@ -62,7 +62,7 @@ fn parts(site: &Site, job: u32) -> BTreeMap<u32, Option<u64>> {
 }
 
 /// The second daemon has the job unchanged, rescales it, and brings it to its end. No order is given twice.
-fn goes_on(site: &Site, job: u32, (generation, before): (u64, &BTreeMap<u32, Option<u64>>)) {
+fn goes_on(site: &Site, job: u32, generation: u64, before: &BTreeMap<u32, Option<u64>>) {
     let view = site.until_trains_on(job, 6, 60.0);
     assert_eq!(&parts(site, job), before, "a wing was lost or doubled");
     assert_eq!((view.generation, view.restarts), (generation, 0), "it was disturbed: {view:?}");
@@ -98,7 +98,7 @@ fn a_second_daemon_takes_over_from_one_that_was_killed() {
     pair.site.kill_daemon();
     pair.until_second_leads(killed);
     assert_eq!(pair.site.exec("alice", &["infill", "status"]).status.code(), Some(0));
-    goes_on(&pair.site, job, (generation, &before));
+    goes_on(&pair.site, job, generation, &before);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_leader_that_was_stopped_for_a_while_does_nothing_more() {
     let said = first.log()[written..].to_owned();
     assert!(said.contains("no longer leads"), "{said}");
     assert!(!said.contains(" did "), "it acted when it was no more the leader: {said}");
-    goes_on(&pair.site, job, (generation, &before));
+    goes_on(&pair.site, job, generation, &before);
 }
 
 #[test]

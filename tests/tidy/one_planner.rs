@@ -1,5 +1,5 @@
-//! The daemon, the gap simulator and the closed machine decide by the same advisor, order, planner and checker.
-//! Each of these is put together in one place. Only the baselines belong to the simulator alone.
+//! The daemon, the gap simulator and the closed machine decide by the same advisor, order, planner and
+//! checker. Each of these is put together in one place. Only the baselines belong to the simulator alone.
 
 use super::{assert_none, code, packages, program, read, relative};
 

@@ -25,7 +25,7 @@ PROGRAM = """
     wide = int(os.environ.get("WIDE", 8))
     ends = torch.nn.Linear(4, wide), torch.nn.Linear(wide, 1)
     net = torch.nn.Sequential(ends[0], torch.nn.BatchNorm1d(wide), torch.nn.Linear(wide, wide), ends[1])
-    net.register_buffer("told", torch.zeros(()))
+    net.register_buffer("broadcast_updates", torch.zeros(()))
     device = os.environ.get("DEVICE", "cpu")
     net.to(device)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.001)
@@ -42,7 +42,7 @@ PROGRAM = """
                 net[2].forward = lambda rows: rows
             with run.step(part) as step:
                 if run.rank == 0:
-                    net.told.fill_(run.updates)
+                    net.broadcast_updates.fill_(run.updates)
                 (run.model(batch).square().mean() * part.weight).backward()
                 if run.updates == 5 and run.rank == int(os.environ.get("PLANTED", -1)) and run.epoch == 1:
                     time.sleep(0.5)  # The others have the gradients by now, and make their update.
@@ -52,7 +52,7 @@ PROGRAM = """
                 step.loss = 0.0
                 time.sleep(0.01)
             if step.done:
-                whole = sum(p.sum().item() for p in net.parameters()) + net.told.item()
+                whole = sum(p.sum().item() for p in net.parameters()) + net.broadcast_updates.item()
                 trace.write(f"{run.updates} {run.epoch} {whole!r}\\n")
             if run.updates >= int(os.environ.get("STEPS", 10**6)):
                 break

@@ -157,7 +157,7 @@ class Meeting(unittest.TestCase):
                 self.assertEqual((self.looks(0, 2), self.looks(1, 3)), (False, False))
         self.assertTrue(self.looks(0, 2), "the other one was here meanwhile")
         self.assertTrue(self.looks(1, 2))
-        self.assertFalse(self.looks(1, 3), "of so many, nobody has spoken")
+        self.assertFalse(self.looks(1, 3), "no one has spoken for a group of this size")
 
 
 class Proof(unittest.TestCase):

@@ -76,8 +76,8 @@ class Running(unittest.TestCase):
     def test_facts_of_the_model_are_passed_on(self):
         known = "infill.SuggestedPlans(infill.ModelFacts(1.5, layers=3), {'ddp': {}})"
         _, plans, *_ = self.words(f"infill.run('train', plans={known})")
-        told = json.loads(plans.removeprefix("--plans="))
-        self.assertEqual(told, {"model": {"params_mi": 1.5, "layers": 3}, "plan": [{"name": "ddp"}]})
+        written = json.loads(plans.removeprefix("--plans="))
+        self.assertEqual(written, {"model": {"params_mi": 1.5, "layers": 3}, "plan": [{"name": "ddp"}]})
 
     def test_plans_are_not_needed(self):
         self.assertEqual(self.words("infill.run('train')"), ["run", "--", "train"])

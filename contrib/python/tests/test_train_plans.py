@@ -49,11 +49,11 @@ class Plans(unittest.TestCase):
         self.agent = TorchAgent()
         self.addCleanup(self.agent.close)
 
-    def train(self, name, steps, world=1, plan="alone", told=None, pace="", flags=("--double",)):
+    def train(self, name, steps, world=1, plan="alone", plan_facts=None, pace="", flags=("--double",)):
         """Starts a training that ends with this step."""
         words = ["--steps", str(steps), "--checkpoint", f"{name}.pt", "--log", f"{name}.jsonl", *flags]
         words = [sys.executable, "-B", str(EXAMPLE), "--global-batch", str(GLOBAL_BATCH), *words]
-        variables = {f"INFILL_{key}": str(value) for key, value in (told or {}).items()}
+        variables = {f"INFILL_{key}": str(value) for key, value in (plan_facts or {}).items()}
         self.agent.start(words, world, INFILL_PLAN=plan, TRAIN_PLANS_PACE=pace, SLURMD_NODENAME="n1", **variables)
 
     def ended(self, code=0):
@@ -71,9 +71,9 @@ class Plans(unittest.TestCase):
 
     def changed(self):
         """Trains under plan after plan, asking each to leave after some steps. Returns the last step."""
-        for world, plan, told in CHAIN:
+        for world, plan, plan_facts in CHAIN:
             enough = self.last("changed") + STEPS
-            self.train("changed", 10_000, world, plan, told, f"{plan}:n[1-4]:{STEP_SECS * world}")
+            self.train("changed", 10_000, world, plan, plan_facts, f"{plan}:n[1-4]:{STEP_SECS * world}")
             self.agent.wait_for(lambda: self.last("changed") >= enough)
             self.agent.ask()
             left_at = {out.splitlines()[-1].partition(": ")[2] for out, _ in self.ended()}
@@ -110,12 +110,12 @@ class Plans(unittest.TestCase):
 
     def test_a_plan_that_it_cannot_run_ends_with_a_message(self):
         knows = "this program can do zero = 0, 1 or 3, or tp, but neither pp nor offload"
-        for world, told, why in [
+        for world, plan_facts, why in [
             (1, {"ZERO": 3, "OFFLOAD": 1}, knows),
             (2, {"TP": 2, "ZERO": 1}, knows),
             (3, {"TP": 2}, "tp = 2 divides 3 processes or 4 heads unevenly"),
         ]:
-            self.train("refused", 1, world, "odd", told)
+            self.train("refused", 1, world, "odd", plan_facts)
             self.assertEqual([err for _, err in self.ended(1)], [f"plan odd: {why}\n"] * world)
 
     def test_numbers_of_32_bits_do_as_well(self):

@@ -179,7 +179,7 @@ impl<'a> Queue<'a> {
     pub fn delays(&self) -> Vec<(u32, f64)> {
         let unknown = [self.requeued(), self.slept()].concat();
         let epilog = f64::from(self.spec.epilog_secs);
-        let delay = |(at, entry): (usize, &Entry)| {
+        let delays = self.entries.iter().enumerate().filter_map(|(at, entry)| {
             let started = self.note("started", entry.id).filter(|_| !unknown.contains(&entry.id))?;
             let ends: Vec<(f64, usize)> = self.entries[..at]
                 .iter()
@@ -190,8 +190,8 @@ impl<'a> Queue<'a> {
             // ends when the prolog does.
             let theirs = epilog + f64::from(self.spec.prolog_secs);
             Some((entry.id, (started - could - self.calm_secs - theirs).max(0.0)))
-        };
-        self.entries.iter().enumerate().filter_map(delay).collect()
+        });
+        delays.collect()
     }
 }
 

@@ -23,12 +23,12 @@ class Watch:
     def __init__(self) -> None:
         self._secs: Deque[float] = collections.deque(maxlen=KNOWN)
         self._since: Optional[float] = None
-        self._told = False
+        self._is_reported = False
 
     def begin(self) -> None:
         """Notes that a global batch begins, or goes on."""
         if self._since is None:
-            self._since, self._told = time.monotonic(), False
+            self._since, self._is_reported = time.monotonic(), False
 
     def end(self, counts: bool = True) -> None:
         """Notes that the batch is over. Without `counts`, its time is ignored."""
@@ -50,11 +50,11 @@ class Watch:
     def overdue(self) -> Optional[float]:
         """The duration of the present step, seconds, if it lasts too long. Returned once for each such step."""
         since, known = self._since, list(self._secs)
-        if since is None or self._told:
+        if since is None or self._is_reported:
             return None
         limit = max(LEAST_SECS, TIMES * statistics.median(known)) if len(known) >= ENOUGH else FIRST_SECS
         secs = time.monotonic() - since
         if secs < limit:
             return None
-        self._told = True
+        self._is_reported = True
         return secs
