@@ -14,23 +14,23 @@ demo.sh: infill on a real Slurm cluster on this machine, in about five minutes
 
 Usage: examples/demo.sh [OPTIONS]
 
-Builds infill, starts a cluster of eight nodes, submits three malleable jobs and a main queue of 18 jobs, shows what
-happens, and ends with a summary from Slurm's own accounting. The first time, it also runs the main queue without
+Builds infill, starts a cluster of eight nodes, and submits three malleable jobs and a main queue of 18 jobs. It shows
+what happens, and ends with a summary from Slurm's own accounting. The first time, it also runs the main queue without
 infill, to compare.
 
 Options:
-  --headless             a line every ten seconds instead of the live view (as without a terminal)
-  --json FILE            write the summary to FILE, too
-  --shared               on nodes that jobs share: main jobs of 1 to 8 GPUs on two nodes of four, and GPUs are lent
-  --baseline             only run the main queue without infill, and keep how long its jobs waited
-  --bin FILE             this program, as a package has it, instead of one that is built now
-  --baseline-file FILE   keep that in FILE (default: in ${XDG_CACHE_HOME:-~/.cache}/infill)
+  --headless             print a line every ten seconds instead of the live view (the default without a terminal)
+  --json FILE            also write the summary to FILE
+  --shared               use nodes that jobs share: main jobs of 1 to 8 GPUs on two nodes with four GPUs, and lent GPUs
+  --baseline             only run the main queue without infill, and store how long its jobs waited
+  --bin FILE             use this program, for example from a package, instead of building one
+  --baseline-file FILE   store these waits in FILE (default: in ${XDG_CACHE_HOME:-~/.cache}/infill)
   --dir DIR              where the cluster lives (default /var/lib/infill-demo)
   --release R            trixie (Slurm 24.11, the default) or sid
   --keep                 leave the cluster and the daemon running at the end
 
-Needs root on Debian 12 or 13, Rust, and a network the first time. Nothing of it is left running, whatever happens.
-Exit: 0 all went well, 1 not, 2 wrong usage.
+Needs root on Debian 12 or 13, Rust, and a network the first time. It leaves nothing running, even after an error.
+Exit: 0 success, 1 failure, 2 wrong usage.
 END_OF_USAGE
 }
 

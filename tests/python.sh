@@ -19,18 +19,18 @@ python.sh: the tests of contrib/python and of the examples
 
 Usage: tests/python.sh [--all] [--jobs N] [PATTERN…]
 
-  --all      also the slow tests, and those of Lightning, Transformers and Keras; fetches these the first time
-  --jobs N   so many files at a time (default 3)
+  --all      also run the slow tests, and those of Lightning, Transformers and Keras; fetches these the first time
+  --jobs N   run N files at a time (default 3)
 
-With patterns, only the tests whose full names hold one of them: test_live.Losing, an_update.
+With patterns, it runs only tests whose full names contain one of them: test_live.Losing, an_update.
 
 Prints the output of each file when it ends, then the slowest tests, and a line `SKIPPED TEST: REASON` for each skipped
-test. Files that fail, if they are few, run once more alone. INFILL_SKIPS names a file to which the lines of skipped tests
-are added, too; INFILL_TEST_RECORD a folder for the seconds of each test (python.tsv) and for what passed only alone.
+test. If only a few files fail, they run once more alone. INFILL_SKIPS names a file that also gets the lines of skipped
+tests. INFILL_TEST_RECORD names a folder for the seconds of each test (python.tsv) and the files that passed only alone.
 INFILL_TEST_SEED and INFILL_TEST_CHANGES are for test_train_ddp.py and test_train_live.py.
 
 Needs root on Debian 12 or 13. The first use builds the Debian root (1–2 minutes, network).
-Without a network, the tests of the frameworks skip.
+Without a network, the tests of the frameworks are skipped.
 Exit: 0 if all passed, 1 if not, 2 for wrong usage.
 END_OF_USAGE
 }
@@ -134,7 +134,7 @@ main() {
             variables+=(PYTHONPATH=/opt/frameworks)
             options+=(--bind "$(frameworks_path)=/opt/frameworks")
         else
-            say "the frameworks could not be fetched; their tests skip"
+            say "the frameworks could not be fetched; their tests are skipped"
             variables+=("INFILL_TEST_MISSING=pip could not fetch it")
         fi
     fi

@@ -12,16 +12,16 @@ readonly HERE REPOSITORY
 
 usage() {
     cat <<'END_OF_USAGE'
-setup.sh: installs what infill needs to be built and tried on this machine, and builds it
+setup.sh: installs what this machine needs to build and try infill, and builds it
 
 Usage: tests/setup.sh [--tests [--tools DIR]] [--packages] [--no-build]
 
-  --tests      also what the tests need: shellcheck, PostgreSQL's programs, Chromium, rustfmt, clippy
-  --tools      also, in this folder, Prometheus' promtool and axe-core, which looks for what keeps people out of a page
-  --packages   also what checks packages: lintian, rpm, rpmlint; with --tools also cargo-deny
+  --tests      also install what the tests need: shellcheck, PostgreSQL's programs, Chromium, rustfmt, clippy
+  --tools      also put Prometheus' promtool and axe-core, which checks a page's accessibility, into this folder
+  --packages   also install checkers of packages: lintian, rpm, rpmlint; with --tools also cargo-deny
   --no-build   only install
 
-Needs root on Debian 12 or 13, Rust (cargo), and apt sources that work.
+Needs root on Debian 12 or 13, Rust (cargo), and working apt sources.
 END_OF_USAGE
 }
 
