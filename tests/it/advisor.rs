@@ -257,7 +257,7 @@ fn truth(plan: &str, on_four_cpus: bool, nodes: u32) -> f64 {
 }
 
 #[test]
-fn the_right_plan_on_the_right_nodes_is_found_and_what_does_not_fit_is_tried_once() {
+fn the_best_plan_and_nodes_are_found_and_unsuited_plans_are_tried_once() {
     let slurm = Slurm::default().set("NodeName=n[5-8] CPUs=4");
     let site = Site::on(&slurm, |settings| settings.set("advisor.probe", true));
     let table: serde_json::Map<String, Value> = PLANS

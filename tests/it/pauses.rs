@@ -264,7 +264,7 @@ impl Subject {
             .unwrap_or_else(|| panic!("nothing runs on {node}"))
     }
 
-    /// Kills a wing without notice.
+    /// Makes a wing fail without notice: kills or stops its command, or kills its node.
     fn lose(&mut self, kind: Kind, node: &str) {
         let command = self.command_on(node);
         let daemon = format!("node:{node}");

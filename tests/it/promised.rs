@@ -83,7 +83,7 @@ fn until_runs(site: &Site, job: u32) {
 }
 
 #[test]
-fn what_was_asked_for_is_made_in_a_crowd_by_the_programs_own_log() {
+fn a_promised_rate_is_kept_among_other_jobs() {
     let site = Site::acting();
     let promised = ScalingCurve::parse(CURVE).expect("a curve").rate(ASKED);
     let job = submit(&site, &format!("--at-least=asked:{ASKED}"));

@@ -49,7 +49,7 @@ fn without_munge_slurm_authenticates_by_itself_and_sleeping_nodes_wake_up() {
 }
 
 #[test]
-fn what_is_stalled_says_nothing_and_goes_on_later() {
+fn a_stalled_daemon_is_silent_and_continues_later() {
     let site = Site::bare();
     let relay = site.relay();
     site.configure(

@@ -283,7 +283,7 @@ fn a_worker_keeps_to_the_cpus_that_it_was_given() {
 }
 
 #[test]
-fn what_users_ask_for_on_nodes_without_gpus() {
+fn requests_on_nodes_without_gpus_are_translated_or_refused() {
     let site = site_with_a_cpu_node();
     let comment_of = |options: &[&str]| match site.try_sbatch("alice", options, "sleep 60") {
         Ok(job) => site.field(job, "AdminComment"),
@@ -317,7 +317,7 @@ fn what_users_ask_for_on_nodes_without_gpus() {
 }
 
 #[test]
-fn what_users_ask_for_where_gpus_are_lent() {
+fn requests_where_gpus_are_lent_are_translated_or_refused() {
     let site = site();
     let comment_of = |options: &[&str]| match site.try_sbatch("alice", options, "sleep 60") {
         Ok(job) => site.field(job, "AdminComment"),

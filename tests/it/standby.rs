@@ -137,7 +137,7 @@ fn a_database_that_is_away_stops_no_job_and_loses_no_history() {
         site.status().is_some_and(|s| s.problems.iter().any(|p| p.contains("the store fails")))
     });
     assert!(site.metric("infill_store_up") == 0.0);
-    // Leaving needs no leader.
+    // A job leaves nodes without anyone's permission.
     let main = site.main_job(1, &["--nodes=6", &format!("--exclude={}", view.nodes[0])]);
     site.starts_within(main, PROMPTLY_SECS);
     site.until_trains(job, 5, 30.0);

@@ -31,7 +31,7 @@ fn has_ended(view: &JobView) -> bool {
 }
 
 #[test]
-fn short_jobs_end_first_and_who_comes_next_is_expected_to_be_like_them() {
+fn short_jobs_end_first_and_similar_jobs_are_expected_alike() {
     let site = site();
     let long = submit(&site, "long", 100_000, "--tell-total");
     let told = until(&site, long, "the long job's expected end", |v| {

@@ -186,7 +186,7 @@ fn hurt(site: &Site, relay: &Relay, kind: Kind, random: &mut StdRng) -> Option<V
             site.step_clock(secs);
             Some(Victim::None)
         }
-        // An agent that never finishes saving is not killed.
+        // A slurmctld that always has unsaved changes is not killed.
         Kind::ControllerKilled => site.kill_slurmctld().then(|| Victim::Daemon("slurmctld".to_owned())),
         Kind::ControllerStalled => stall("slurmctld".to_owned()),
         Kind::RestKilled => kill("slurmrestd".to_owned()),
