@@ -49,7 +49,7 @@ fn without_munge_slurm_authenticates_by_itself_and_sleeping_nodes_wake_up() {
 }
 
 #[test]
-fn a_stalled_daemon_is_silent_and_continues_later() {
+fn a_stall_is_noticed_and_ends() {
     let site = Site::bare();
     let relay = site.relay();
     site.configure(
