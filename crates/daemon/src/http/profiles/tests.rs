@@ -104,7 +104,7 @@ async fn profiles_are_listed_and_chosen() {
 }
 
 #[tokio::test]
-async fn what_was_measured_for_one_profile_is_told_newest_first() {
+async fn measurements_of_a_profile_are_listed_newest_first() {
     let daemon = Daemon::start().await;
     let key = samples::sample_profile(OWNER, "bert", "cpu").key;
     let row = |at: i64, probe| Measurement {
