@@ -173,7 +173,7 @@ impl Columns {
     }
 
     fn print(&self, name: &str) {
-        let of = |errors: &[f64]| {
+        let median_and_worst = |errors: &[f64]| {
             let mut sorted = errors.to_vec();
             sorted.sort_by(f64::total_cmp);
             format!("{:5.1} % {:4.0} %", 100.0 * sorted[sorted.len() / 2], 100.0 * sorted[sorted.len() - 1])
@@ -187,9 +187,9 @@ impl Columns {
             100.0 * infill[infill.len() - 1],
             self.probes,
             self.secs,
-            of(&self.descending),
-            of(&self.powers),
-            of(&self.linear),
+            median_and_worst(&self.descending),
+            median_and_worst(&self.powers),
+            median_and_worst(&self.linear),
         );
     }
 }

@@ -62,6 +62,11 @@ fn median_us(predictor: &mut LengthPredictor, from: usize) -> f64 {
     times[times.len() / 2]
 }
 
+/// Peak memory of this process so far, MiB.
+fn peak_mib() -> f64 {
+    common::most_resident_kib().map_or(0.0, |kib| kib as f64 / 1024.0)
+}
+
 fn main() {
     let history: Vec<PastJob> = (0..JOBS).map(past).collect();
     let mut predictor = LengthPredictor::default();
@@ -70,12 +75,11 @@ fn main() {
     let learned_us = began.elapsed().as_secs_f64() * 1e6 / JOBS as f64;
     let alone_us = median_us(&mut predictor, JOBS);
     predictor.retain(|_| false);
-    let memory = || common::most_resident_kib().map_or(0.0, |kib| kib as f64 / 1024.0);
-    let before = memory();
+    let before = peak_mib();
     let began = Instant::now();
     let forest = predictor.forest_training().grow_forest(1).expect("a forest").expect("jobs enough");
     let grown_secs = began.elapsed().as_secs_f64();
-    let grown_mib = memory() - before;
+    let grown_mib = peak_mib() - before;
     predictor.set_forest(forest);
     let with_forest_us = median_us(&mut predictor, JOBS);
     let predicted: Vec<f64> = (1..=ASKED)

@@ -183,17 +183,20 @@ fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> PolicyScore {
         NamedCurve { name: name.to_owned(), curve }
     });
     let begin = log.jobs.first().map_or(0, |j| j.start);
-    let job = |((name, ..), at): (&(&str, &str, &str), &f64)| WorkloadJob {
-        name: (*name).to_owned(),
-        submit_secs: *at as i64 - begin,
-        samples: f64::INFINITY,
-        min_nodes: 1,
-        max_nodes: 8,
-        curve: (*name).to_owned(),
-        weight: 1.0,
-        user: None,
-    };
-    let workload: Vec<WorkloadJob> = JOBS.iter().zip(submitted).map(job).collect();
+    let workload: Vec<WorkloadJob> = JOBS
+        .iter()
+        .zip(submitted)
+        .map(|((name, ..), at)| WorkloadJob {
+            name: (*name).to_owned(),
+            submit_secs: *at as i64 - begin,
+            samples: f64::INFINITY,
+            min_nodes: 1,
+            max_nodes: 8,
+            curve: (*name).to_owned(),
+            weight: 1.0,
+            user: None,
+        })
+        .collect();
     let setup = SimulationSetup {
         queue: MainQueue::Log(LogQueue::new(log, None)),
         // As in the daemon, a node-second weighs the same at each job's smallest size.

@@ -161,7 +161,9 @@ fn name_hash(name: &str) -> u64 {
 fn submit(site: &Site, spec: &Spec) -> Vec<u32> {
     let jobs =
         [("alice", "1-8", ""), ("bob", "1-4", ""), ("alice", "1,2,4", "--save-secs 0.3"), ("bob", "2-6", "")];
-    let submit = |(i, (user, nodes, flags)): (usize, (&'static str, &'static str, &str))| {
+    // With fewer jobs each has more nodes. A live job needs more than one.
+    let count = if spec.live { jobs.len() / 2 } else { jobs.len() };
+    let submitted = jobs.into_iter().enumerate().take(count).map(|(i, (user, nodes, flags))| {
         // Consecutive sizes are not a range of nodes.
         let size = match (spec.gpus, nodes.contains(',')) {
             (true, _) => ("1", Some(format!("--comment=infill:gpus={nodes}"))),
@@ -173,10 +175,8 @@ fn submit(site: &Site, spec: &Spec) -> Vec<u32> {
         job = if spec.live { job.program("trainee_live.py") } else { job };
         let extra = spec.job_options.get(i % spec.job_options.len().max(1));
         extra.into_iter().fold(job, |job, option| job.option(option.clone().leak())).submit(site)
-    };
-    // With fewer jobs each has more nodes. A live job needs more than one.
-    let some = if spec.live { jobs.len() / 2 } else { jobs.len() };
-    jobs.into_iter().enumerate().take(some).map(submit).collect()
+    });
+    submitted.collect()
 }
 
 /// Lets all jobs end; returns how each ended.
