@@ -197,7 +197,7 @@ mod tests {
     use infill_model::{Job, Node};
     use infill_testkit::effort;
 
-    /// A source of bytes that returns at most so many at a time.
+    /// A source that returns at most this number of bytes at a time.
     struct SmallReads<'a>(&'a [u8], usize);
 
     impl Read for SmallReads<'_> {

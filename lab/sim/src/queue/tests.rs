@@ -84,7 +84,7 @@ fn a_node_that_jobs_share_is_idle_when_the_last_has_ended() {
     let second = on(&["a1", "a2"], logged(2, 50, 50, 300, 400, 2));
     let waits = logged(3, 60, 400, 410, 10, 2);
     let mut queue = replay(vec![first, second, waits]);
-    // Four nodes, of which jobs name two.
+    // Four nodes; jobs name two of them.
     assert_eq!(queue.node_names().iter().map(NodeName::as_str).collect::<Vec<_>>()[..2], ["a1", "a2"]);
     assert_eq!(queue.node_names().len(), 4);
     up_to(&mut queue, 60);
