@@ -123,7 +123,8 @@ impl LentNode {
         &holder.asked[..holder.asked.len().min(limit)]
     }
 
-    /// Number of places that a job has at least in part, by its resources; `None` where Slurm does not report them.
+    /// Number of places that a job has at least in part, by its resources; `None` where Slurm does not report
+    /// them.
     fn reported_places(&self, holder: &NodeOccupant) -> Option<usize> {
         let holds = holder.holds.as_ref()?;
         let count = if self.unit.has_gpu {
