@@ -90,7 +90,7 @@ fn policies_of_infill_compute_no_weight_and_no_curve() {
     let mut found = Vec::new();
     for policy in POLICIES {
         let text = read(&super::repository().join(policy));
-        assert!(text.contains("check_solved_plan(&question"), "{policy} has the daemon's plans judged");
+        assert!(text.contains("check_solved_plan(&input"), "{policy} has the daemon's plans checked");
         for (number, line) in code(&text) {
             let own = OF_ITS_OWN.iter().filter(|what| line.contains(**what));
             found.extend(own.map(|what| format!("{policy}:{number}: {what}")));

@@ -1,5 +1,5 @@
-//! Runs one of Slurm's or MUNGE's small programs: no shell, a time limit, bounded output, secrets on stdin
-//! only.
+//! Runs Slurm's and MUNGE's small programs, without a shell, with a time limit and bounded output. Secrets
+//! are passed on standard input only.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-/// Most bytes of a program's output that are kept. A credential or a job's description has a few kilobytes.
+/// Most bytes of a program's output that are kept. A credential or the record of a job has a few kilobytes.
 const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
 
 /// How a program ended.
@@ -16,19 +16,19 @@ const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
 pub(super) struct ProgramOutput {
     /// Exit code; `None` when a signal ended it.
     pub code: Option<i32>,
-    /// What it printed, cut at so many bytes as are wanted.
+    /// Its standard output, cut at the limit.
     pub stdout: Vec<u8>,
-    /// What it complained about, as text, cut alike.
+    /// Its standard error as text, cut at [`MAX_OUTPUT_BYTES`].
     pub stderr: String,
 }
 
-/// Why a program gave no answer. All of these may go away by themselves.
+/// Why a program gave no answer. All of these failures may pass.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
-    /// It is not there, or we may not run it.
+    /// It does not exist, or this user may not run it.
     #[error("cannot run {program}: {source}")]
     Start { program: String, source: std::io::Error },
-    /// Its pipes broke.
+    /// Reading from it or waiting for it failed.
     #[error("lost {program}: {source}")]
     Pipe { program: String, source: std::io::Error },
     /// It took too long and was killed.
@@ -36,13 +36,13 @@ pub(super) enum CommandError {
     TimedOut { program: String, secs: f64 },
 }
 
-/// A program with its arguments, run at most once.
+/// A program with its arguments, environment and input.
 pub(super) struct ProgramCall<'a> {
-    /// The program.
+    /// Path of the program, or its name in `PATH`.
     pub path: &'a Path,
-    /// Its arguments; they show in the process list, so no secrets.
+    /// Its arguments. The process list shows them, so they must not contain secrets.
     pub args: &'a [&'a str],
-    /// Additional environment.
+    /// Additional environment variables.
     pub env: &'a [(&'a str, &'a str)],
     /// Written to its standard input.
     pub stdin: &'a [u8],
@@ -51,12 +51,12 @@ pub(super) struct ProgramCall<'a> {
 }
 
 impl ProgramCall<'_> {
-    /// Runs it to its end; keeps [`MAX_OUTPUT_BYTES`] of what it prints.
+    /// Runs it to its end and keeps [`MAX_OUTPUT_BYTES`] of its output.
     pub(super) async fn run(&self) -> Result<ProgramOutput, CommandError> {
         self.run_bounded(MAX_OUTPUT_BYTES).await
     }
 
-    /// Runs it to its end; keeps so many bytes of what it prints.
+    /// Runs it to its end and keeps at most `bytes` bytes of its standard output.
     pub(super) async fn run_bounded(&self, bytes: u64) -> Result<ProgramOutput, CommandError> {
         let name = self.path.display().to_string();
         match tokio::time::timeout(self.limit, self.run_unlimited(&name, bytes)).await {
@@ -81,22 +81,26 @@ impl ProgramCall<'_> {
         let stderr = child.stderr.take();
         let write = async {
             if let Some(mut stdin) = stdin {
-                // A program that reads nothing closes its end early: its exit code says what that meant.
+                // A program that does not read its input closes it early. Its exit code shows whether it
+                // failed.
                 let _ = stdin.write_all(self.stdin).await;
             }
         };
         let (_, out, err) =
             tokio::join!(write, read_bounded(stdout, bytes), read_bounded(stderr, MAX_OUTPUT_BYTES));
-        let pipe = |source| CommandError::Pipe { program: name.to_owned(), source };
-        let stdout = out.map_err(pipe)?;
-        let stderr = err.map_err(pipe)?;
-        let status = child.wait().await.map_err(pipe)?;
+        let stdout = out.map_err(|source| pipe_error(name, source))?;
+        let stderr = err.map_err(|source| pipe_error(name, source))?;
+        let status = child.wait().await.map_err(|source| pipe_error(name, source))?;
         let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
         Ok(ProgramOutput { code: status.code(), stdout, stderr })
     }
 }
 
-/// Keeps the first bytes and drops the rest, so that the program is not blocked by a full pipe.
+fn pipe_error(program: &str, source: std::io::Error) -> CommandError {
+    CommandError::Pipe { program: program.to_owned(), source }
+}
+
+/// Keeps the first bytes and drops the rest, so that a full pipe does not block the program.
 async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>, bytes: u64) -> std::io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     if let Some(mut pipe) = pipe {

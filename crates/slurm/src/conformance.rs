@@ -1,21 +1,21 @@
-//! What every implementation of [`SlurmApi`] must do: run against the fake in unit tests, and against a real
-//! cluster.
+//! A suite of checks that every implementation of [`SlurmApi`] must pass. Unit tests run it against the fake,
+//! and cluster tests against a real Slurm.
 
 use std::time::{Duration, Instant};
 
 use super::{SlurmApi, SlurmError};
 use infill_model::{BaseState, Job, JobId, NodeName, Snapshot};
 
-/// Longest wait for something to happen. A requeued job starts within seconds when all is well.
+/// Longest wait for an expected state. Normally a requeued job starts within seconds.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Between two looks.
+/// Time between two looks at Slurm.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// A job id that no cluster has handed out.
+/// A job id that no test cluster has assigned.
 const UNKNOWN_JOB: JobId = JobId(66_999_999);
 
-/// What the suite works on. It cancels `lead` and shrinks `wide`.
+/// The jobs and nodes that the suite works on. It cancels `lead` and shrinks `wide`.
 pub struct SuiteFixture<'a> {
     /// A held job of one node in the malleable partition, with a script that runs for minutes.
     pub lead: JobId,
@@ -27,23 +27,23 @@ pub struct SuiteFixture<'a> {
     pub wide: Option<JobId>,
     /// The malleable partition.
     pub partition: String,
-    /// Submits one more job to it, or else to another partition.
+    /// Submits one more job: with `true` to the malleable partition, with `false` to another one.
     pub submit: &'a dyn Fn(bool),
 }
 
 /// Runs the suite.
 ///
 /// # Errors
-/// The first thing that is not as it must be, in words.
-pub async fn run_suite(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
-    check_reads(api, stage).await?;
-    check_news(api, stage).await?;
-    check_foreign_jobs(api, stage).await?;
-    check_launches(api, stage).await?;
-    if let Some(wide) = stage.wide {
+/// The first expectation that does not hold, as a sentence.
+pub async fn run_suite(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(), String> {
+    check_reads(api, fixture).await?;
+    check_news(api, fixture).await?;
+    check_foreign_jobs(api, fixture).await?;
+    check_launches(api, fixture).await?;
+    if let Some(wide) = fixture.wide {
         check_shrinks(api, wide).await?;
     }
-    check_ends(api, stage).await
+    check_ends(api, fixture).await
 }
 
 async fn trusted_snapshot(api: &dyn SlurmApi) -> Result<Snapshot, String> {
@@ -54,61 +54,64 @@ async fn trusted_snapshot(api: &dyn SlurmApi) -> Result<Snapshot, String> {
     .await
 }
 
-async fn check_reads(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
+async fn check_reads(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(), String> {
     let endpoint = expect_ok(api.rest_endpoint().await)?;
     check_holds(endpoint.available.contains(&endpoint.rest_version), "the version in use is available")?;
     let snapshot = trusted_snapshot(api).await?;
     check_holds(snapshot.taken_at.0 > 0, "a snapshot has a time")?;
     check_holds(snapshot.nodes.windows(2).all(|w| w[0].name < w[1].name), "nodes are sorted")?;
     check_holds(snapshot.jobs.windows(2).all(|w| w[0].id < w[1].id), "jobs are sorted")?;
-    for name in &stage.nodes {
+    for name in &fixture.nodes {
         let node = snapshot.node(name).ok_or_else(|| format!("{name} is missing"))?;
-        check_holds(node.partitions.contains(&stage.partition), "the node is in the partition")?;
+        check_holds(node.partitions.contains(&fixture.partition), "the node is in the partition")?;
         check_holds(node.state.is_idle(), "the node is idle")?;
     }
-    let lead = snapshot.job(stage.lead).ok_or("the lead is missing")?;
+    let lead = snapshot.job(fixture.lead).ok_or("the lead is missing")?;
     check_holds(lead.state.is_pending() && lead.held, "the lead is pending and held")?;
-    check_holds(lead.partition == stage.partition, "the lead is in the partition")?;
-    let alone = expect_ok(api.find_job(stage.lead).await)?;
-    check_holds(alone.as_ref() == Some(lead), "a job is the same alone and in the snapshot")?;
-    check_holds(expect_ok(api.find_job(UNKNOWN_JOB).await)?.is_none(), "an unknown job is none")?;
+    check_holds(lead.partition == fixture.partition, "the lead is in the partition")?;
+    let found = expect_ok(api.find_job(fixture.lead).await)?;
+    check_holds(found.as_ref() == Some(lead), "a job is the same alone and in the snapshot")?;
+    check_holds(expect_ok(api.find_job(UNKNOWN_JOB).await)?.is_none(), "an unknown job is not found")?;
     expect_ok(api.cancel_job(UNKNOWN_JOB).await)?;
     expect_permanent(api.set_time_limit(UNKNOWN_JOB, 5).await, "a change of an unknown job")
 }
 
-async fn check_news(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
+async fn check_news(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(), String> {
     trusted_snapshot(api).await?;
     check_holds(!expect_ok(api.has_news().await)?, "there is no news straight after a snapshot")?;
-    (stage.submit)(true);
-    check_holds(!expect_ok(api.has_news().await)?, "a malleable job is no news")?;
-    (stage.submit)(false);
-    check_holds(expect_ok(api.has_news().await)?, "another job is")?;
-    check_holds(expect_ok(api.has_news().await)?, "it stays so until the next snapshot")?;
+    (fixture.submit)(true);
+    check_holds(!expect_ok(api.has_news().await)?, "a malleable job is not news")?;
+    (fixture.submit)(false);
+    check_holds(expect_ok(api.has_news().await)?, "a job in another partition is news")?;
+    check_holds(expect_ok(api.has_news().await)?, "it stays news until the next snapshot")?;
     trusted_snapshot(api).await?;
-    check_holds(!expect_ok(api.has_news().await)?, "then it is known")
+    check_holds(!expect_ok(api.has_news().await)?, "after a snapshot it is not news any more")
 }
 
-async fn check_foreign_jobs(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
-    let denied = |result| match result {
+async fn check_foreign_jobs(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(), String> {
+    expect_denied(api.hold_job(fixture.foreign).await)?;
+    expect_denied(api.launch_job(fixture.foreign, &fixture.nodes[0], 5).await)?;
+    expect_denied(api.unpin_job(fixture.foreign).await)?;
+    expect_denied(api.requeue_hold(fixture.foreign).await)
+}
+
+fn expect_denied(result: Result<(), SlurmError>) -> Result<(), String> {
+    match result {
         Err(SlurmError::Denied { .. }) => Ok(()),
-        other => Err(format!("a foreign job was not refused: {other:?}")),
-    };
-    denied(api.hold_job(stage.foreign).await)?;
-    denied(api.launch_job(stage.foreign, &stage.nodes[0], 5).await)?;
-    denied(api.unpin_job(stage.foreign).await)?;
-    denied(api.requeue_hold(stage.foreign).await)
+        other => Err(format!("a change of a foreign job was not denied: {other:?}")),
+    }
 }
 
-async fn check_launches(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
-    let SuiteFixture { lead, nodes: [first, second], .. } = stage;
+async fn check_launches(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(), String> {
+    let SuiteFixture { lead, nodes: [first, second], .. } = fixture;
     expect_ok(api.launch_job(*lead, first, 5).await)?;
     let job = wait_for_job(api, *lead, "running on the first node", |j| runs_on(j, first)).await?;
     check_holds(job.time_limit_mins == Some(5), "the limit is set")?;
     check_holds(!job.held && job.batch_host.as_ref() == Some(first), "its script is on the node")?;
     expect_ok(api.set_time_limit(*lead, 9).await)?;
     let job = wait_for_job(api, *lead, "the new limit", |j| j.time_limit_mins == Some(9)).await?;
-    let planned = job.start_time.map(|start| start + 9 * 60);
-    check_holds(job.end_time == planned, "the end follows from the limit")?;
+    let expected_end = job.start_time.map(|start| start + 9 * 60);
+    check_holds(job.end_time == expected_end, "the end follows from the limit")?;
     expect_permanent(api.launch_job(*lead, second, 5).await, "a launch of a running job")?;
     expect_permanent(api.unpin_job(*lead).await, "unpinning a running job")?;
     expect_ok(api.requeue_hold(*lead).await)?;
@@ -118,8 +121,8 @@ async fn check_launches(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<
     let job = wait_for_job(api, *lead, "unpinned", |j| j.asks.pinned.is_empty()).await?;
     check_holds(job.state.is_pending() && job.held, "it is held as before")?;
     expect_permanent(api.set_time_limit(*lead, 5).await, "a new limit while it waits")?;
-    // Straight after the requeue the job may still leave its node: that is transient, and passes.
-    wait_for("the launch elsewhere", async || match api.launch_job(*lead, second, 7).await {
+    // Straight after the requeue the job may still be leaving its node: that error is transient.
+    wait_for("the launch on the second node", async || match api.launch_job(*lead, second, 7).await {
         Err(e) if e.is_transient() => Ok(None),
         result => expect_ok(result).map(Some),
     })
@@ -140,16 +143,16 @@ async fn check_shrinks(api: &dyn SlurmApi, wide: JobId) -> Result<(), String> {
     wait_for_job(api, wide, "shrunk to its batch host", |j| runs_on(j, &host)).await.map(drop)
 }
 
-async fn check_ends(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
-    expect_ok(api.cancel_job(stage.lead).await)?;
+async fn check_ends(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(), String> {
+    expect_ok(api.cancel_job(fixture.lead).await)?;
     wait_for("the end of the cancelled job", async || {
-        let job = expect_ok(api.find_job(stage.lead).await)?;
+        let job = expect_ok(api.find_job(fixture.lead).await)?;
         Ok(job.is_none_or(|j| j.state.base == BaseState::Cancelled && j.state.is_ended()).then_some(()))
     })
     .await?;
-    expect_ok(api.cancel_job(stage.lead).await)?;
-    expect_permanent(api.launch_job(stage.lead, &stage.nodes[0], 5).await, "a launch of an ended job")?;
-    expect_permanent(api.requeue_hold(stage.lead).await, "a requeue of an ended job")
+    expect_ok(api.cancel_job(fixture.lead).await)?;
+    expect_permanent(api.launch_job(fixture.lead, &fixture.nodes[0], 5).await, "a launch of an ended job")?;
+    expect_permanent(api.requeue_hold(fixture.lead).await, "a requeue of an ended job")
 }
 
 fn expect_ok<T>(result: Result<T, SlurmError>) -> Result<T, String> {
@@ -157,13 +160,13 @@ fn expect_ok<T>(result: Result<T, SlurmError>) -> Result<T, String> {
 }
 
 fn check_holds(holds: bool, what: &str) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(format!("it does not hold that {what}")) }
+    if holds { Ok(()) } else { Err(format!("this does not hold: {what}")) }
 }
 
 fn expect_permanent(result: Result<(), SlurmError>, what: &str) -> Result<(), String> {
     match result {
         Err(SlurmError::Permanent { .. }) => Ok(()),
-        other => Err(format!("{what} was not refused for good: {other:?}")),
+        other => Err(format!("{what} was not refused permanently: {other:?}")),
     }
 }
 

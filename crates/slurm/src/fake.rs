@@ -1,4 +1,5 @@
-//! Slurm in memory, for unit tests: it does at once what Slurm does in a second, and fails when told to.
+//! A Slurm in memory for unit tests. It applies changes at once, where Slurm takes a second, and fails on
+//! request.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use infill_model::{
     BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, Topology, UnixTime, UserId,
 };
 
-/// A change that was asked for and accepted.
+/// A change that was requested and accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the trait's functions")]
 pub enum FakeChange {
@@ -27,16 +28,16 @@ pub enum FakeChange {
 
 #[derive(Default)]
 struct FakeState {
-    world: Snapshot,
+    cluster: Snapshot,
     partition: String,
-    acts: Vec<FakeChange>,
+    changes: Vec<FakeChange>,
     failures: VecDeque<SlurmError>,
     privacy: PrivacyRules,
-    /// Jobs that the last snapshot told of, if there was one.
-    told_of: Option<BTreeSet<JobId>>,
+    /// The jobs in the last snapshot that was read, if there was one.
+    shown_jobs: Option<BTreeSet<JobId>>,
 }
 
-/// Slurm in memory.
+/// A Slurm in memory. See the module's documentation.
 pub struct FakeSlurm {
     state: Mutex<FakeState>,
     limits_hang: AtomicBool,
@@ -46,12 +47,12 @@ impl FakeSlurm {
     /// A cluster of `nodes` idle nodes `n1`, `n2`, ... in the partitions `main` and `partition`, at time
     /// 1,000,000.
     pub fn new(nodes: u32, partition: &str) -> FakeSlurm {
-        let mut world = Snapshot { taken_at: UnixTime(1_000_000), ..Snapshot::default() };
-        world.nodes = (1..=nodes).map(|n| idle_node(&format!("n{n}"), partition)).collect();
-        world.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        world.backfill.complete = true;
-        world.backfill.exit = "end_job_queue".to_owned();
-        let state = FakeState { world, partition: partition.to_owned(), ..FakeState::default() };
+        let mut cluster = Snapshot { taken_at: UnixTime(1_000_000), ..Snapshot::default() };
+        cluster.nodes = (1..=nodes).map(|n| idle_node(&format!("n{n}"), partition)).collect();
+        cluster.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        cluster.backfill.complete = true;
+        cluster.backfill.exit = "end_job_queue".to_owned();
+        let state = FakeState { cluster, partition: partition.to_owned(), ..FakeState::default() };
         FakeSlurm { state: Mutex::new(state), limits_hang: AtomicBool::new(false) }
     }
 
@@ -59,28 +60,28 @@ impl FakeSlurm {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the world as a test needs it, and sorts it again.
+    /// Changes the cluster as a test needs it, and sorts its nodes and jobs again.
     pub fn edit_snapshot<R>(&self, change: impl FnOnce(&mut Snapshot) -> R) -> R {
         let mut state = self.lock();
-        let result = change(&mut state.world);
-        state.world.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        state.world.jobs.sort_by_key(|j| j.id);
+        let result = change(&mut state.cluster);
+        state.cluster.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        state.cluster.jobs.sort_by_key(|j| j.id);
         result
     }
 
-    /// Whether setting a time limit hangs until it does not any more.
+    /// With `true`, setting a time limit hangs until this is called with `false`.
     pub fn hang_limits(&self, hang: bool) {
         self.limits_hang.store(hang, Ordering::Relaxed);
     }
 
-    /// Makes this the site's privacy.
+    /// Sets the site's privacy rules.
     pub fn set_privacy(&self, privacy: PrivacyRules) {
         self.lock().privacy = privacy;
     }
 
-    /// Lets time pass.
+    /// Advances the cluster's clock.
     pub fn advance_secs(&self, secs: i64) {
-        self.lock().world.taken_at.0 += secs;
+        self.lock().cluster.taken_at.0 += secs;
     }
 
     /// Submits a held job of one node to the malleable partition.
@@ -88,23 +89,23 @@ impl FakeSlurm {
         let mut job = pending_job(id, user);
         let mut state = self.lock();
         job.partition = state.partition.clone();
-        job.submit_time = Some(state.world.taken_at);
+        job.submit_time = Some(state.cluster.taken_at);
         job.admin_comment = admin_comment.to_owned();
         job.held = true;
-        state.world.jobs.retain(|j| j.id != job.id);
-        state.world.jobs.push(job);
-        state.world.jobs.sort_by_key(|j| j.id);
+        state.cluster.jobs.retain(|j| j.id != job.id);
+        state.cluster.jobs.push(job);
+        state.cluster.jobs.sort_by_key(|j| j.id);
         JobId(id)
     }
 
-    /// The next call fails with this, whichever it is; several queue up.
+    /// Makes the next call of any function fail with this error. Several errors queue up.
     pub fn fail_next(&self, error: SlurmError) {
         self.lock().failures.push_back(error);
     }
 
     /// All changes so far, oldest first.
     pub fn recorded_changes(&self) -> Vec<FakeChange> {
-        self.lock().acts.clone()
+        self.lock().changes.clone()
     }
 
     fn read_state<T>(&self, read: impl FnOnce(&FakeState) -> T) -> Result<T, SlurmError> {
@@ -115,10 +116,10 @@ impl FakeSlurm {
         }
     }
 
-    /// Applies `act` to the job, with the same refusals as the real one.
+    /// Applies `change` to the job, with the same refusals as the real Slurm.
     fn apply_change(
         &self,
-        act: FakeChange,
+        change: FakeChange,
         id: JobId,
         apply: impl FnOnce(&mut Job, UnixTime) -> Result<(), &'static str>,
     ) -> Result<(), SlurmError> {
@@ -126,18 +127,18 @@ impl FakeSlurm {
         if let Some(error) = state.failures.pop_front() {
             return Err(error);
         }
-        let now = state.world.taken_at;
+        let now = state.cluster.taken_at;
         let partition = state.partition.clone();
-        let doing = format!("{act:?}");
-        let Some(job) = state.world.jobs.iter_mut().find(|j| j.id == id) else {
+        let doing = format!("{change:?}");
+        let Some(job) = state.cluster.jobs.iter_mut().find(|j| j.id == id) else {
             return Err(SlurmError::Permanent { doing, what: "Slurm knows no such job".to_owned() });
         };
         if job.partition != partition {
             return Err(SlurmError::Denied { doing, what: format!("it is in partition {}", job.partition) });
         }
         apply(job, now).map_err(|what| SlurmError::Permanent { doing, what: what.to_owned() })?;
-        state.acts.push(act);
-        mark_occupied(&mut state.world);
+        state.changes.push(change);
+        mark_occupied(&mut state.cluster);
         Ok(())
     }
 }
@@ -162,15 +163,16 @@ pub fn pending_job(id: u32, user: u32) -> Job {
     }
 }
 
-/// Marks nodes as allocated or idle, as the running jobs have it. Nodes in other states stay as they are.
-fn mark_occupied(world: &mut Snapshot) {
+/// Marks nodes as allocated or idle according to the running jobs. Nodes in other states stay as they are.
+fn mark_occupied(cluster: &mut Snapshot) {
     let taken: Vec<NodeName> =
-        world.jobs.iter().filter(|j| j.state.occupies_nodes()).flat_map(|j| j.nodes.clone()).collect();
-    for node in &mut world.nodes {
-        let (from, to) =
-            if taken.contains(&node.name) { ("IDLE", "ALLOCATED") } else { ("ALLOCATED", "IDLE") };
-        if node.state.remove(from) {
-            node.state.insert(to);
+        cluster.jobs.iter().filter(|j| j.state.occupies_nodes()).flat_map(|j| j.nodes.clone()).collect();
+    for node in &mut cluster.nodes {
+        let is_taken = taken.contains(&node.name);
+        if is_taken && node.state.remove("IDLE") {
+            node.state.insert("ALLOCATED");
+        } else if !is_taken && node.state.remove("ALLOCATED") {
+            node.state.insert("IDLE");
         }
     }
 }
@@ -215,24 +217,24 @@ impl SlurmApi for FakeSlurm {
     }
 
     async fn read_snapshot(&self) -> Result<Snapshot, SlurmError> {
-        let snapshot = self.read_state(|state| state.world.clone())?;
-        self.lock().told_of = Some(snapshot.jobs.iter().map(|job| job.id).collect());
+        let snapshot = self.read_state(|state| state.cluster.clone())?;
+        self.lock().shown_jobs = Some(snapshot.jobs.iter().map(|job| job.id).collect());
         Ok(snapshot)
     }
 
     async fn has_news(&self) -> Result<bool, SlurmError> {
         self.read_state(|state| {
-            let Some(told_of) = &state.told_of else { return false };
+            let Some(shown_jobs) = &state.shown_jobs else { return false };
             state
-                .world
+                .cluster
                 .jobs
                 .iter()
-                .any(|job: &Job| job.partition != state.partition && !told_of.contains(&job.id))
+                .any(|job: &Job| job.partition != state.partition && !shown_jobs.contains(&job.id))
         })
     }
 
     async fn find_job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
-        self.read_state(|state| state.world.job(id).cloned())
+        self.read_state(|state| state.cluster.job(id).cloned())
     }
 
     async fn read_partitions(&self) -> Result<Vec<PartitionSharing>, SlurmError> {
@@ -248,9 +250,9 @@ impl SlurmApi for FakeSlurm {
     }
 
     async fn launch_job(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
-        let act = FakeChange::Launch { job: id, node: node.clone(), limit_mins };
+        let change = FakeChange::Launch { job: id, node: node.clone(), limit_mins };
         let node = node.clone();
-        self.apply_change(act, id, |job, now| {
+        self.apply_change(change, id, |job, now| {
             let job = if_pending(job)?;
             job.asks.pinned = node.host().to_string();
             start_job(job, node, limit_mins, now);
@@ -269,11 +271,11 @@ impl SlurmApi for FakeSlurm {
     }
 
     async fn shrink_job(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
-        let act = FakeChange::Shrink { job: id, keep: keep.to_vec() };
-        self.apply_change(act, id, |job, _| {
+        let change = FakeChange::Shrink { job: id, keep: keep.to_vec() };
+        self.apply_change(change, id, |job, _| {
             let job = if_running(job)?;
-            let stays = job.batch_host.as_ref().is_some_and(|host| keep.contains(host));
-            if !stays || keep.iter().any(|n| !job.nodes.contains(n)) {
+            let host_stays = job.batch_host.as_ref().is_some_and(|host| keep.contains(host));
+            if !host_stays || keep.iter().any(|n| !job.nodes.contains(n)) {
                 return Err("these are not its nodes, or its batch script's node is not among them");
             }
             job.nodes = keep.to_vec();
@@ -284,7 +286,7 @@ impl SlurmApi for FakeSlurm {
     }
 
     async fn cancel_job(&self, id: JobId) -> Result<(), SlurmError> {
-        if self.lock().failures.is_empty() && self.lock().world.job(id).is_none_or(|j| j.state.is_ended()) {
+        if self.lock().failures.is_empty() && self.lock().cluster.job(id).is_none_or(|j| j.state.is_ended()) {
             return Ok(());
         }
         self.apply_change(FakeChange::Cancel { job: id }, id, |job, now| {
@@ -349,13 +351,13 @@ mod tests {
             });
         };
         let partition = "infill".to_owned();
-        let stage = SuiteFixture { lead, nodes, foreign, wide: Some(wide), partition, submit: &submit };
-        conformance::run_suite(&slurm, &stage).await.unwrap();
+        let fixture = SuiteFixture { lead, nodes, foreign, wide: Some(wide), partition, submit: &submit };
+        conformance::run_suite(&slurm, &fixture).await.unwrap();
         assert_eq!(slurm.recorded_changes().len(), 7, "{:?}", slurm.recorded_changes());
     }
 
     #[tokio::test]
-    async fn it_fails_when_told_to() {
+    async fn it_fails_on_request() {
         let slurm = FakeSlurm::new(1, "infill");
         let doing = "x".to_owned();
         let what = "y".to_owned();

@@ -2,10 +2,10 @@
 
 use infill_model::{GpuCounts, NodeType};
 
-/// The generic resource that GPUs are.
+/// Slurm's name of the generic resource for GPUs.
 const GPU: &str = "gpu";
 
-/// Generic resources by which Slurm shares out parts of GPUs.
+/// Generic resources with which Slurm allocates parts of GPUs.
 const PARTS_OF_GPUS: [&str; 2] = ["mps", "shard"];
 
 /// One generic resource of a node.
@@ -37,16 +37,19 @@ fn split_items(text: &str) -> Vec<&str> {
     items
 }
 
+/// Whether a part of a generic resource is a count and not a type. A count may end in a multiplier, as in
+/// `4k`. The types of MIG slices also begin with a digit, as in `gpu:1g.5gb`.
+fn is_count(text: &str) -> bool {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let suffix_len = text.len() - digits.len();
+    suffix_len <= 1 && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+}
+
 /// Reads `name[:type][:count][(where)]`.
 fn parse_gres(item: &str) -> GenericResource {
-    // Of GPUs without a type Slurm says `gpu:(null):2(IDX:0-1)`.
+    // Slurm writes GPUs without a type as `gpu:(null):2(IDX:0-1)`.
     let typeless = item.replace(":(null)", "");
     let bare = typeless.split('(').next().unwrap_or("").trim();
-    // Types of MIG slices begin with a digit, too: `gpu:1g.5gb`. A count may end in a multiplier, as `4k`.
-    let is_count = |s: &str| {
-        let digits = s.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        s.len() - digits.len() <= 1 && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
-    };
     let mut parts = bare.split(':');
     let name = parts.next().unwrap_or("").to_owned();
     match (parts.next(), parts.next()) {
@@ -61,14 +64,14 @@ fn parse_gres(item: &str) -> GenericResource {
     }
 }
 
-/// The GPUs of a list such as `gpu:a100:4(S:0,1),nvme:1`, or of a node's `gres_used`; `None` where one of
-/// them has no count.
+/// The GPUs of a list such as `gpu:a100:4(S:0,1),nvme:1`, or of a node's `gres_used`. `None` if an entry for
+/// GPUs has no readable count.
 pub(super) fn gpu_counts(text: &str) -> Option<GpuCounts> {
     count_gpus(split_items(text).into_iter().map(parse_gres).filter(|g| g.name == GPU))
 }
 
-/// The GPUs of a job's `gres_detail` of one node; `None` if that cannot be told: parts of GPUs are shared out
-/// under other names.
+/// The GPUs of a job's `gres_detail` for one node. `None` if the text has parts of GPUs or an unreadable
+/// count.
 pub(super) fn gpus_held(text: &str) -> Option<GpuCounts> {
     let all: Vec<GenericResource> = split_items(text).into_iter().map(parse_gres).collect();
     if all.iter().any(|g: &GenericResource| PARTS_OF_GPUS.contains(&g.name.as_str())) {
@@ -78,8 +81,8 @@ pub(super) fn gpus_held(text: &str) -> Option<GpuCounts> {
     }
 }
 
-/// How many GPUs a request names, of whatever types: `gres/gpu:a100:2`, `gres:gpu:2`, `cpu=4,gres/gpu=1`.
-/// `None` where it names parts of GPUs, or no number.
+/// Number of GPUs of all types in a request such as `gres/gpu:a100:2`, `gres:gpu:2` or `cpu=4,gres/gpu=1`.
+/// `None` if it asks for parts of GPUs, or if a count is not a number.
 pub(super) fn gpus_requested(text: &str) -> Option<u64> {
     let mut sum = 0u64;
     for item in split_items(text) {
@@ -103,8 +106,8 @@ fn count_gpus(gpus: impl Iterator<Item = GenericResource>) -> Option<GpuCounts> 
 /// The class of interchangeable nodes: `gpu:a100:4/cpu64`, or `cpu2` without generic resources.
 ///
 /// Memory and features are left out on purpose: real memory differs by a few megabytes between equal nodes,
-/// and features often name racks, which would split one type into many. Where a GPU has no type, the features
-/// are all that tells an old one from a new one, so there they are added: `gpu:4/cpu64/v100`.
+/// and features often name racks, which would split one type into many. Where a GPU has no type, only the
+/// features can distinguish old GPUs from new ones, so there they are added: `gpu:4/cpu64/v100`.
 pub(super) fn node_type(gres: &str, cpus: i64, features: &[impl AsRef<str>]) -> NodeType {
     let mut all: Vec<GenericResource> =
         split_items(gres).into_iter().map(parse_gres).filter(|g| g.count != "0").collect();
@@ -131,9 +134,9 @@ pub(super) fn node_type(gres: &str, cpus: i64, features: &[impl AsRef<str>]) -> 
     NodeType::new(text)
 }
 
-/// What `--gres` needs to say to ask for the same on each node, from the job's `tres_per_node` or else from
-/// its total request over `nodes` nodes. Empty if the job asked for none, or if the total does not divide by
-/// the nodes.
+/// The value of `--gres` that asks for the same resources per node as a job. It follows from the job's
+/// `tres_per_node`, or else from its total request over `nodes` nodes. Empty if the job asked for no generic
+/// resources, or if the total is not divisible by the nodes.
 pub(super) fn gres_per_node(tres_per_node: &str, tres_req: &str, nodes: u32) -> String {
     let named: Vec<&str> = split_items(tres_per_node)
         .into_iter()
@@ -152,12 +155,12 @@ fn from_total(tres_req: &str, nodes: u32) -> String {
         .filter_map(|(name, count)| Some((name, count.parse().ok()?)))
         .filter(|(_, count)| *count > 0 && count % u64::from(nodes) == 0)
         .collect();
-    // `gres/gpu=4,gres/gpu:a100=4` counts the same four GPUs twice: the typed entry says more.
-    let is_typed_too =
+    // `gres/gpu=4,gres/gpu:a100=4` counts the same four GPUs twice. Use only the entry with a type.
+    let has_typed_entry =
         |name: &str| totals.iter().any(|(other, _)| other.split(':').next() == Some(name) && *other != name);
     totals
         .iter()
-        .filter(|(name, _)| !is_typed_too(name))
+        .filter(|(name, _)| !has_typed_entry(name))
         .map(|(name, count)| format!("{name}:{}", count / u64::from(nodes)))
         .collect::<Vec<_>>()
         .join(",")

@@ -1,4 +1,4 @@
-//! Who speaks: checks what an agent or an administrator sends as proof.
+//! Authentication: checks the credentials that agents and administrators send.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,13 +17,13 @@ use super::rest::{RestSlurm, TokenClaims};
 use super::user_tokens::{UserTokenChecker, forge_token, require_refusal};
 use infill_model::{Credential, Secret, UserId, config::SlurmConfig};
 
-/// Asking the name service for one user; slow directories take a second or two.
+/// Longest wait for the name service. Slow directories take a second or two.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a slurmrestd is that takes forged tokens.
+/// The problem if slurmrestd accepts a forged token.
 const TAKES_ANY_TOKEN: &str = "slurmrestd, or a proxy before it, takes any token: it needs rest_auth/jwt, and a proxy that passes tokens on";
 
-/// Longest login name (that of Linux).
+/// Longest login name that Linux allows.
 const MAX_NAME: usize = 32;
 
 impl From<MungeError> for IdentityError {
@@ -36,10 +36,10 @@ impl From<MungeError> for IdentityError {
     }
 }
 
-/// Checks proofs. Two implementations: MUNGE or slurmrestd, and the fake of the unit tests.
+/// Checks credentials. Two implementations: MUNGE with Slurm's tokens, and the fake of the unit tests.
 #[async_trait]
 pub trait IdentityVerifier: Send + Sync {
-    /// The user who made this credential for this payload.
+    /// The user who created this credential for this payload.
     ///
     /// # Errors
     /// Any [`IdentityError`]; only `Unavailable` is worth another try.
@@ -49,20 +49,23 @@ pub trait IdentityVerifier: Send + Sync {
         expected_payload: &str,
     ) -> Result<UserId, IdentityError>;
 
-    /// A credential of this process's user that carries a payload which nobody but `reader` can read.
+    /// Creates a credential of this process's user with a payload that only `reader` can read.
     ///
     /// # Errors
     /// [`IdentityError::Unavailable`].
     async fn seal_for_reader(&self, reader: UserId, payload: &Secret) -> Result<Secret, IdentityError>;
 }
 
-/// The real one: MUNGE by munged on this node, tokens by the configured slurmrestd, or by slurmctld where
-/// that reads none.
+/// The verifier for production. munged on this node checks MUNGE credentials. The configured slurmrestd
+/// checks tokens, or slurmctld where slurmrestd is on a Unix socket and ignores them.
 pub fn identity_verifier(config: &SlurmConfig) -> Arc<dyn IdentityVerifier> {
-    let over_http = config.rest.starts_with("http://") || config.rest.starts_with("https://");
-    let rest = over_http
-        .then(|| RestSlurm::new(config))
-        .and_then(|rest| rest.inspect_err(|e| tracing::warn!("users' tokens cannot be checked: {e}")).ok());
+    let is_over_http = config.rest.starts_with("http://") || config.rest.starts_with("https://");
+    let rest = if is_over_http {
+        let rest = RestSlurm::new(config);
+        rest.inspect_err(|e| tracing::warn!("users' tokens cannot be checked over HTTP: {e}")).ok()
+    } else {
+        None
+    };
     Arc::new(SystemIdentity { rest, tokens: UserTokenChecker::new(config), sound: OnceCell::new() })
 }
 
@@ -83,8 +86,8 @@ impl IdentityVerifier for SystemIdentity {
         match credential {
             Credential::Munge(credential) => {
                 let decoded = munge::decode_credential(credential).await?;
-                let same = decoded.payload.as_bytes().ct_eq(expected_payload.as_bytes());
-                if bool::from(same) { Ok(UserId(decoded.uid)) } else { Err(IdentityError::WrongPayload) }
+                let is_same = decoded.payload.as_bytes().ct_eq(expected_payload.as_bytes());
+                if bool::from(is_same) { Ok(UserId(decoded.uid)) } else { Err(IdentityError::WrongPayload) }
             }
             Credential::Jwt(token) => self.verify_token(token).await,
         }
@@ -96,8 +99,9 @@ impl IdentityVerifier for SystemIdentity {
 }
 
 impl SystemIdentity {
-    /// Asks slurmrestd, once it has refused a forged token: a proxy before it may let everybody in, or it may
-    /// believe whoever connects, and then anybody would be anybody.
+    /// Checks a token at slurmrestd, after checking that slurmrestd refuses a forged one. Otherwise
+    /// slurmrestd, or a proxy before it, might accept every connection, and any user could claim to be any
+    /// other.
     async fn check_over_http(&self, rest: &RestSlurm, user: &str, token: &str) -> Result<(), IdentityError> {
         let ask = async |token: &str| {
             rest.check_token(user, token).await.map_err(|e| match e {
@@ -110,14 +114,14 @@ impl SystemIdentity {
         ask(token).await
     }
 
-    /// A token carries no payload: it proves the user, as it does towards Slurm.
+    /// Checks a token, which carries no payload: it proves only the user, as it does for Slurm.
     async fn verify_token(&self, token: &Secret) -> Result<UserId, IdentityError> {
-        let refused = |what: &str| IdentityError::Refused(what.to_owned());
-        let claims = TokenClaims::parse_token(&token.0).ok_or_else(|| refused("this is not a token"))?;
-        let user = claims
-            .sun
-            .filter(|name| is_login_name(name))
-            .ok_or_else(|| refused("the token names no user"))?;
+        let Some(claims) = TokenClaims::parse_token(&token.0) else {
+            return Err(IdentityError::Refused("this is not a token".to_owned()));
+        };
+        let Some(user) = claims.sun.filter(|name| is_login_name(name)) else {
+            return Err(IdentityError::Refused("the token names no user".to_owned()));
+        };
         match &self.rest {
             None => self.tokens.check_token(token.0.trim()).await?,
             Some(rest) => self.check_over_http(rest, &user, token.0.trim()).await?,
@@ -128,14 +132,14 @@ impl SystemIdentity {
     }
 }
 
-/// The user that this process is.
+/// The effective user id of this process.
 pub fn own_uid() -> UserId {
     // SAFETY: geteuid has no preconditions and cannot fail.
     UserId(unsafe { libc::geteuid() })
 }
 
-/// The user id that belongs to a login name, by this node's name service. `None` if there is no such user, or
-/// if the name service does not answer.
+/// The user id of a login name, from this node's name service. `None` if there is no such user, or if the
+/// name service does not answer.
 pub async fn uid_of(name: &str) -> Option<UserId> {
     if !is_login_name(name) {
         return None;
@@ -145,10 +149,14 @@ pub async fn uid_of(name: &str) -> Option<UserId> {
         ProgramCall { path: Path::new("id"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
     let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up user {name}: {e}")).ok()?;
     let text = std::str::from_utf8(&out.stdout).ok()?;
-    (out.code == Some(0)).then(|| text.trim().parse().ok().map(UserId))?
+    if out.code != Some(0) {
+        return None;
+    }
+    text.trim().parse().ok().map(UserId)
 }
 
-/// The id of a group, by its name or its number. `None` as with users.
+/// The id of a group, from its name or its number. `None` if there is no such group, or if the name service
+/// does not answer.
 pub async fn gid_of(name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);
@@ -157,25 +165,28 @@ pub async fn gid_of(name: &str) -> Option<u32> {
     let program =
         ProgramCall { path: Path::new("getent"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
     let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up group {name}: {e}")).ok()?;
-    // name:password:number:members
+    if out.code != Some(0) {
+        return None;
+    }
+    // The format is `name:password:number:members`.
     let text = std::str::from_utf8(&out.stdout).ok()?;
-    text.split(':').nth(2)?.trim().parse().ok().filter(|_| out.code == Some(0))
+    text.split(':').nth(2)?.trim().parse().ok()
 }
 
-/// The login name of a user id, by this node's name service. `None` if there is none, or if the name service
-/// does not answer.
+/// The login name of a user id, from this node's name service. `None` if there is no such user, or if the
+/// name service does not answer.
 pub async fn name_of(uid: UserId) -> Option<String> {
-    // With the sign it is never taken for a name.
+    // With the sign, `id` never takes it for a name.
     let uid = format!("+{uid}");
     let args = ["-un", "--", &uid];
     let program =
         ProgramCall { path: Path::new("id"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
     let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up user {uid}: {e}")).ok()?;
     let name = std::str::from_utf8(&out.stdout).ok()?.trim();
-    (out.code == Some(0) && is_login_name(name)).then(|| name.to_owned())
+    if out.code == Some(0) && is_login_name(name) { Some(name.to_owned()) } else { None }
 }
 
-/// A name that `id` cannot take for a number or an option.
+/// Whether this is a login name that `id` cannot take for a number or an option.
 fn is_login_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len())
         && name.chars().all(|c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@'))
@@ -183,12 +194,12 @@ fn is_login_name(name: &str) -> bool {
         && !name.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Believes a table: for unit tests.
+/// Accepts the credentials in a table: for unit tests.
 #[doc(hidden)]
 #[derive(Clone, Debug, Default)]
 pub struct FakeIdentity {
-    /// Users by the text of their credential. The text may be followed by `|` and the payload that it
-    /// carries; without one, it is good for any.
+    /// Users by the text of their credential. In a credential, `|` and its payload may follow the text.
+    /// Without a payload it is accepted for any.
     pub users: BTreeMap<String, UserId>,
 }
 
@@ -236,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_names_nobody_is_refused_before_anybody_is_asked() {
+    async fn a_token_without_a_user_is_refused_before_slurm_is_asked() {
         let config = SlurmConfig { rest: "http://127.0.0.1:1".to_owned(), ..SlurmConfig::default() };
         let identity = identity_verifier(&config);
         for bad in ["", "a.b.c", "e30.e30.c2ln"] {
@@ -249,14 +260,14 @@ mod tests {
         assert!(matches!(e, IdentityError::Unavailable(_)), "{e}");
     }
 
-    /// A slurmrestd that answers every question, and takes tokens whose signature passes the test.
-    async fn slurmrestd(takes: fn(&str) -> bool) -> Arc<dyn IdentityVerifier> {
+    /// A slurmrestd that answers every request whose token has an accepted signature.
+    async fn slurmrestd(accepts: fn(&str) -> bool) -> Arc<dyn IdentityVerifier> {
         use axum::http::{HeaderMap, StatusCode, Uri};
         let answer = move |headers: HeaderMap, uri: Uri| async move {
             let token = headers.get("x-slurm-user-token").map(|v| v.to_str().unwrap().to_owned());
             let body = r#"{"meta":{"slurm":{"version":{"major":"24","micro":"5","minor":"11"},"release":"24.11.5","cluster":"c"}}}"#;
-            // Without one it is asked for its version.
-            match token.is_none_or(|token| takes(token.rsplit('.').next().unwrap())) {
+            // Requests for its version come without a token.
+            match token.is_none_or(|token| accepts(token.rsplit('.').next().unwrap())) {
                 true if uri.path().ends_with("/jwt") => (StatusCode::NOT_FOUND, body),
                 true => (StatusCode::OK, body),
                 false => {
@@ -271,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slurmrestd_that_takes_every_token_proves_nobody() {
+    async fn a_slurmrestd_that_accepts_every_token_is_not_trusted() {
         super::super::install_crypto();
         let root = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.c2ln".to_owned()));
         let e = slurmrestd(|_| true).await.verify_credential(&root, "x").await.unwrap_err();

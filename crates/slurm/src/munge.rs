@@ -1,6 +1,6 @@
-//! MUNGE through its own two programs: `munge` makes a credential, `unmunge` says who made one.
+//! MUNGE through its two programs: `munge` creates a credential, and `unmunge` shows who created one.
 //!
-//! Credentials travel on standard input and output only, for arguments show in the process list.
+//! Credentials are passed on standard input and output only, because the process list shows arguments.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use infill_model::{
     munge::{DecodedCredential, is_credential, parse},
 };
 
-/// munged answers in milliseconds or is ailing.
+/// Longest wait for munged. It normally answers in milliseconds.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// MUNGE's error numbers, which are also `unmunge`'s exit codes.
+// MUNGE's error numbers, which are also `unmunge`'s exit codes.
 const EXPIRED: i32 = 15;
 const REWOUND: i32 = 16;
 const REPLAYED: i32 = 17;
-/// No munged to ask, or it gave up.
+/// munged does not run, or did not answer.
 const SOCKET: i32 = 6;
 
-/// Why there is no credential, or no trust in one.
+/// Why a credential cannot be created, or cannot be trusted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MungeError {
-    /// munged or its programs are missing or ailing: the same credential may be good later.
+    /// munged or its programs are missing or fail: the same credential may be accepted later.
     #[error("MUNGE is not available: {0}")]
     Unavailable(String),
-    /// It was decoded before, here: somebody sends a copy.
+    /// It was decoded on this node before, so this is a copy.
     #[error("the MUNGE credential was used before")]
     Replayed,
     /// It is too old, or from the future: clocks differ, or it was held back.
     #[error("the MUNGE credential has expired, or the clocks of the nodes differ")]
     Expired,
-    /// It is none, or was altered, or is from a cluster with another key.
+    /// It is not a credential, or it was altered, or it is from a cluster with another key.
     #[error("the MUNGE credential is not valid: {0}")]
     Invalid(String),
 }
@@ -44,7 +44,7 @@ impl From<CommandError> for MungeError {
     }
 }
 
-/// Makes a credential of this process's user that carries `payload`, and that nobody but `reader` can open.
+/// Creates a credential of this process's user that carries `payload` and that only `reader` can decode.
 ///
 /// # Errors
 /// [`MungeError::Unavailable`].
@@ -66,7 +66,7 @@ async fn encode_with(munge: &Path, reader: UserId, payload: &Secret) -> Result<S
     Ok(Secret(credential.to_owned()))
 }
 
-/// Checks a credential and takes it apart. A credential can be decoded only once on one node.
+/// Checks a credential and decodes it. A credential can be decoded only once on one node.
 ///
 /// # Errors
 /// Any [`MungeError`]; only `Unavailable` is worth another try.
@@ -86,15 +86,18 @@ async fn decode_with(unmunge: &Path, credential: &Secret) -> Result<DecodedCrede
 fn classify_output(out: &ProgramOutput) -> Result<DecodedCredential, MungeError> {
     match out.code {
         Some(0) => {
-            let bad = |what: &str| MungeError::Invalid(format!("unmunge's answer: {what}"));
-            let text = std::str::from_utf8(&out.stdout).map_err(|_| bad("it is not text"))?;
-            parse(text).map_err(bad)
+            let text = std::str::from_utf8(&out.stdout).map_err(|_| invalid_answer("it is not text"))?;
+            parse(text).map_err(invalid_answer)
         }
         Some(REPLAYED) => Err(MungeError::Replayed),
         Some(EXPIRED | REWOUND) => Err(MungeError::Expired),
         Some(code) if code != SOCKET && code != 1 => Err(MungeError::Invalid(out.stderr.clone())),
         code => Err(MungeError::Unavailable(format!("unmunge ended with {code:?}: {}", out.stderr))),
     }
+}
+
+fn invalid_answer(what: &str) -> MungeError {
+    MungeError::Invalid(format!("unmunge's answer: {what}"))
 }
 
 #[cfg(test)]
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_credential_says_who() {
+    fn a_good_credential_names_its_user() {
         let decoded = judged(0, GOOD).unwrap();
         assert_eq!(decoded, DecodedCredential { uid: 6101, gid: 100, payload: "hi".to_owned() });
         // Without a passwd entry there is just the number.

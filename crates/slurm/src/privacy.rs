@@ -1,5 +1,5 @@
-//! What users may see of each other, as slurmctld has it: `PrivateData`, and who sees everything all the
-//! same.
+//! What users may see of each other by slurmctld's configuration: `PrivateData`, and the users who still see
+//! everything.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,29 +8,30 @@ use super::SlurmError;
 use super::configuration::{ControllerConfig, program_output};
 use infill_model::PrivateData;
 
-/// Levels of users who see everything.
+/// The conditions with which sacctmgr selects users who see everything.
 const LEVELS: [&str; 2] = ["adminlevel=operator", "adminlevel=administrator"];
 
-/// Who may see what.
+/// Which data are private, and who sees everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrivacyRules {
-    /// What users may not see of each other.
+    /// The data that users may not see of each other.
     pub private: PrivateData,
     /// Login names of Slurm's operators and administrators, who see everything.
     pub operators: BTreeSet<String>,
 }
 
 impl PrivacyRules {
-    /// Before anything was read: nobody sees what is another's.
+    /// The rules before any are read: no user sees another user's data.
     pub fn all_hidden() -> PrivacyRules {
         PrivacyRules { private: PrivateData::ALL, operators: BTreeSet::new() }
     }
 }
 
-/// Reads it from slurmctld's configuration, and asks sacctmgr. A site without accounting has no operators.
+/// Reads the rules from slurmctld's configuration and the operators from sacctmgr. A site without accounting
+/// has no operators.
 ///
 /// # Errors
-/// When the configuration does not tell it.
+/// `Transient` if the configuration lacks `PrivateData`.
 pub(crate) async fn read_privacy(config: &ControllerConfig) -> Result<PrivacyRules, SlurmError> {
     read_privacy_with(config, Path::new("sacctmgr")).await
 }
@@ -38,11 +39,11 @@ pub(crate) async fn read_privacy(config: &ControllerConfig) -> Result<PrivacyRul
 async fn read_privacy_with(config: &ControllerConfig, sacctmgr: &Path) -> Result<PrivacyRules, SlurmError> {
     let private = PrivateData::parse(config.get_value("PrivateData")?);
     let mut operators = BTreeSet::new();
-    // Where nothing is private, nobody needs to be told apart.
+    // Where no data are private, operators see the same as others.
     for level in LEVELS.iter().filter(|_| !private.is_nothing()) {
         match program_output(sacctmgr, &["-nP", "show", "user", "where", level, "format=user"]).await {
             Ok(text) => operators.extend(text.lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty())),
-            Err(what) => tracing::debug!("Slurm's operators are not known: {what}"),
+            Err(what) => tracing::debug!("cannot read Slurm's operators from sacctmgr: {what}"),
         }
     }
     Ok(PrivacyRules { private, operators })

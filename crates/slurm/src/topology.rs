@@ -1,56 +1,63 @@
-//! Which switch each node hangs on, as slurmctld has it: `scontrol show topology`.
+//! Reads slurmctld's topology, the switches and the nodes below them, from `scontrol show topology`.
 //!
-//! slurmrestd has no endpoint for it. A site without topology.conf (or topology.yaml) has none.
+//! slurmrestd has no endpoint for it. A site without topology.conf (or topology.yaml) has no topology.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::SlurmError;
 use super::command::ProgramCall;
-use infill_model::{SwitchRecord, Topology, hostlist};
+use infill_model::{NodeName, SwitchRecord, Topology, hostlist};
 
 /// Longest wait for scontrol.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Most bytes that it may print: a line a switch, each with the nodes below it.
-const MOST_BYTES: u64 = 16 * 1024 * 1024;
+/// Most bytes that scontrol may print: one line per switch, with the nodes below it.
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Most nodes, over all switches.
-const MOST_NODES: usize = 1_000_000;
+/// Most nodes and switches below others, over all lines.
+const MAX_NODES: usize = 1_000_000;
 
-/// What scontrol says of a cluster without switches.
+/// scontrol's message for a cluster without switches.
 const NO_TOPOLOGY: &str = "No topology information available";
 
-/// Lines are cut where somebody's environment says so.
+/// `SLURM_TOPO_LEN` keeps scontrol from cutting long lines, whatever this process's environment says.
 const ENVIRONMENT: [(&str, &str); 2] = [("LC_ALL", "C"), ("SLURM_TOPO_LEN", "1000000000")];
 
 const DOING: &str = "reading scontrol show topology";
 
-/// Asks scontrol. Empty where Slurm knows of none.
+/// Reads the topology with scontrol. Empty where Slurm has none.
 ///
 /// # Errors
-/// When scontrol does not tell, or tells of switches that are no forest.
+/// `Transient` if scontrol fails; `Permanent` if its output cannot be read, or if the switches do not form a
+/// forest.
 pub(crate) async fn read_topology(scontrol: &Path) -> Result<Topology, SlurmError> {
     let args = &["show", "topology"];
     let program = ProgramCall { path: scontrol, args, env: &ENVIRONMENT, stdin: b"", limit: LIMIT };
-    let failed = |what: String| SlurmError::Transient { doing: DOING.to_owned(), what };
-    let out = program.run_bounded(MOST_BYTES).await.map_err(|e| failed(e.to_string()))?;
+    let out = program.run_bounded(MAX_BYTES).await.map_err(|e| transient_error(e.to_string()))?;
     if out.code != Some(0) {
-        return Err(failed(format!("it ended with {:?}: {}", out.code, out.stderr)));
+        return Err(transient_error(format!("it ended with {:?}: {}", out.code, out.stderr)));
     }
-    if out.stdout.len() as u64 >= MOST_BYTES {
-        return Err(failed(format!("it printed {MOST_BYTES} bytes or more")));
+    if out.stdout.len() as u64 >= MAX_BYTES {
+        return Err(transient_error(format!("it printed {MAX_BYTES} bytes or more")));
     }
-    let refused = |what: String| SlurmError::Permanent { doing: DOING.to_owned(), what };
-    let records = parse_topology(&String::from_utf8_lossy(&out.stdout)).map_err(refused)?;
-    // It ends with 0 when slurmctld does not answer, too.
+    let records = parse_topology(&String::from_utf8_lossy(&out.stdout)).map_err(permanent_error)?;
+    // scontrol also ends with 0 when slurmctld does not answer.
     if records.is_empty() && !out.stderr.is_empty() && !out.stderr.contains(NO_TOPOLOGY) {
-        return Err(failed(format!("it told of no switch: {}", out.stderr)));
+        return Err(transient_error(format!("it printed no switch: {}", out.stderr)));
     }
-    Topology::from_records(&records).map_err(|e| refused(e.to_string()))
+    Topology::from_records(&records).map_err(|e| permanent_error(e.to_string()))
 }
 
-/// Reads a line a switch, such as
+fn transient_error(what: String) -> SlurmError {
+    SlurmError::Transient { doing: DOING.to_owned(), what }
+}
+
+fn permanent_error(what: String) -> SlurmError {
+    SlurmError::Permanent { doing: DOING.to_owned(), what }
+}
+
+/// Reads one switch per line, such as
 ///
 /// ```text
 /// SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[1-4]
@@ -58,16 +65,16 @@ pub(crate) async fn read_topology(scontrol: &Path) -> Result<Topology, SlurmErro
 /// BlockName=b1 BlockIndex=0 Nodes=n[1-4] BlockSize=4
 /// ```
 ///
-/// Blocks that are put together of others say nothing of which: they are passed over. So is what is no
-/// switch. Of a cluster with several topologies scontrol shows the default one.
+/// Aggregated blocks do not list the blocks that they consist of: they are skipped, and so are lines without
+/// a switch. For a cluster with several topologies, scontrol shows the default one.
 fn parse_topology(text: &str) -> Result<Vec<SwitchRecord>, String> {
     let mut records = Vec::new();
     let mut nodes = 0;
     for (line, number) in text.lines().zip(1..) {
         let Some(record) = parse_switch(line, number)? else { continue };
         nodes += record.nodes.len() + record.below.len();
-        if nodes > MOST_NODES {
-            return Err(format!("line {number}: more than {MOST_NODES} nodes and switches below others"));
+        if nodes > MAX_NODES {
+            return Err(format!("line {number}: more than {MAX_NODES} nodes and switches below others"));
         }
         records.push(record);
     }
@@ -75,30 +82,36 @@ fn parse_topology(text: &str) -> Result<Vec<SwitchRecord>, String> {
 }
 
 fn parse_switch(line: &str, number: usize) -> Result<Option<SwitchRecord>, String> {
-    let value = |key: &str| {
-        let mut words = line.split_whitespace().filter_map(|word| word.split_once('='));
-        words.find(|(name, _)| *name == key).map(|(_, value)| value).filter(|value| *value != "(null)")
+    let Some(name) = value_in_line(line, "SwitchName").or_else(|| value_in_line(line, "BlockName")) else {
+        return Ok(None);
     };
-    let Some(name) = value("SwitchName").or_else(|| value("BlockName")) else { return Ok(None) };
-    let list = |key: &str| {
-        value(key).map_or(Ok(Vec::new()), |list: &str| {
-            hostlist::expand_hostlist(list).map_err(|e| format!("line {number}, {key}: {e}"))
-        })
-    };
-    let below: Vec<String> = list("Switches")?.iter().map(ToString::to_string).collect();
-    // What hangs below the switches below it is not on the switch itself.
-    let nodes = if below.is_empty() { list("Nodes")? } else { Vec::new() };
+    let below: Vec<String> =
+        host_list_in_line(line, number, "Switches")?.iter().map(ToString::to_string).collect();
+    // The nodes of a switch above others are connected to the lower switches, and not to this one.
+    let nodes = if below.is_empty() { host_list_in_line(line, number, "Nodes")? } else { Vec::new() };
     Ok(Some(SwitchRecord { name: name.to_owned(), nodes, below }))
+}
+
+/// The value of `key` in a line of `KEY=VALUE` words; `None` if it is missing or `(null)`.
+fn value_in_line<'l>(line: &'l str, key: &str) -> Option<&'l str> {
+    let mut words = line.split_whitespace().filter_map(|word| word.split_once('='));
+    let (_, value) = words.find(|(name, _)| *name == key)?;
+    Some(value).filter(|value| *value != "(null)")
+}
+
+/// The expanded host list of `key` in a line; empty if it is missing.
+fn host_list_in_line(line: &str, number: usize, key: &str) -> Result<Vec<NodeName>, String> {
+    let Some(list) = value_in_line(line, key) else { return Ok(Vec::new()) };
+    hostlist::expand_hostlist(list).map_err(|e| format!("line {number}, {key}: {e}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::NodeName;
     use infill_testkit::write_script;
 
-    /// What is made of what scontrol prints, and of what it complains of.
-    async fn told(out: &str, err: &str) -> Result<Topology, SlurmError> {
+    /// The topology that is read when scontrol prints these texts to standard output and standard error.
+    async fn read_with(out: &str, err: &str) -> Result<Topology, SlurmError> {
         let dir = tempfile::tempdir().unwrap();
         let here = dir.path().display();
         std::fs::write(dir.path().join("out"), out).unwrap();
@@ -108,7 +121,7 @@ mod tests {
     }
 
     async fn printed(text: &str) -> Result<Topology, SlurmError> {
-        told(text, "").await
+        read_with(text, "").await
     }
 
     fn leaf(topology: &Topology, node: &str) -> Option<String> {
@@ -131,9 +144,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_flat_site_has_none_and_nonsense_is_refused() {
-        assert!(told("", "scontrol: error: No topology information available\n").await.unwrap().is_empty());
+        assert!(
+            read_with("", "scontrol: error: No topology information available\n").await.unwrap().is_empty()
+        );
         let away = "slurm_load_topo error: Unable to contact slurm controller (connect failure)\n";
-        let error = told("", away).await.unwrap_err();
+        let error = read_with("", away).await.unwrap_err();
         assert!(error.is_transient() && error.to_string().contains("connect failure"), "{error}");
         let error = printed("SwitchName=s0 Level=0 Nodes=n[1-\n").await.unwrap_err();
         assert!(error.to_string().contains("line 1, Nodes"), "{error}");

@@ -1,5 +1,5 @@
-//! Users' tokens where slurmrestd is reached through a Unix socket, which believes the kernel and reads no
-//! tokens. slurmctld itself says what it thinks of them: scontrol asks it something harmless with the token.
+//! Checks users' tokens where slurmrestd listens on a Unix socket. There slurmrestd takes the identity from
+//! the kernel and ignores tokens. So scontrol sends slurmctld a harmless request with the token.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,32 +10,36 @@ use super::command::ProgramCall;
 use super::identity_error::IdentityError;
 use infill_model::config::SlurmConfig;
 
-/// slurmctld answers in milliseconds.
+/// Longest wait for scontrol. slurmctld normally answers in milliseconds.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What is wrong where scontrol succeeds with a forged token.
+/// The problem if scontrol succeeds with a forged token.
 const CHECKS_NO_TOKENS: &str = "this Slurm checks no tokens: AuthAltTypes=auth/jwt is missing in slurm.conf";
 
-/// Where Slurm's programs find a token.
+/// The environment variable from which Slurm's programs read a token.
 const TOKEN_VARIABLE: &str = "SLURM_JWT";
 
-/// Checks tokens.
+/// Checks tokens by asking slurmctld through scontrol.
 pub(super) struct UserTokenChecker {
     scontrol: PathBuf,
     partition: String,
-    /// Set once a forged token was refused: else scontrol may ask with our own identity.
+    /// Set once a forged token was refused. Before that, scontrol might use this process's identity instead.
     sound: OnceCell<()>,
 }
 
 impl UserTokenChecker {
-    /// With the configured scontrol.
+    /// A checker with the configured scontrol.
     pub(super) fn new(config: &SlurmConfig) -> UserTokenChecker {
         let scontrol = config.scontrol.clone();
         let partition = config.partition.clone();
         UserTokenChecker { scontrol, partition, sound: OnceCell::new() }
     }
 
-    /// Whether slurmctld takes this token, whoever it names.
+    /// Checks that slurmctld accepts this token. Does not look at the user that it names.
+    ///
+    /// # Errors
+    /// [`IdentityError::Refused`], [`IdentityError::Unavailable`], or [`IdentityError::Unsupported`] where
+    /// slurmctld also accepts a forged token.
     pub(super) async fn check_token(&self, token: &str) -> Result<(), IdentityError> {
         let forged = forge_token(token)?;
         self.sound
@@ -64,7 +68,7 @@ impl UserTokenChecker {
 /// The same token with another signature of the same length.
 ///
 /// # Errors
-/// When this is no token.
+/// [`IdentityError::Refused`] if the text is not a token.
 pub(super) fn forge_token(token: &str) -> Result<String, IdentityError> {
     let (claims, signature) = token.rsplit_once('.').unwrap_or_default();
     if signature.is_empty()
@@ -76,10 +80,11 @@ pub(super) fn forge_token(token: &str) -> Result<String, IdentityError> {
     Ok(format!("{claims}.{other}"))
 }
 
-/// Whether what was said to a forged token is a refusal: else whoever was asked checks none, for this reason.
+/// Checks that the answer to a forged token is a refusal. Otherwise the service does not check tokens; `why`
+/// says how to change that.
 ///
 /// # Errors
-/// [`IdentityError::Unsupported`], or [`IdentityError::Unavailable`] where nobody can tell.
+/// [`IdentityError::Unsupported`] for a success; any other error unchanged.
 pub(super) fn require_refusal(
     answer: Result<(), IdentityError>,
     why: &'static str,
@@ -103,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn slurmctld_says_what_a_token_is_worth() {
+    async fn slurmctld_decides_whether_a_token_is_good() {
         let dir = tempfile::tempdir().unwrap();
         let body = format!(
             r#"[ "$*" = "show partition infill" ] || exit 9
@@ -118,14 +123,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_takes_every_token_is_not_believed() {
+    async fn a_slurm_that_accepts_every_token_is_not_trusted() {
         let dir = tempfile::tempdir().unwrap();
         let e = tokens(dir.path(), "true").check_token(GOOD).await.unwrap_err();
         assert!(matches!(e, IdentityError::Unsupported(_)), "{e}");
     }
 
     #[tokio::test]
-    async fn a_slurmctld_that_is_away_proves_nothing() {
+    async fn an_unavailable_slurmctld_is_not_a_refusal() {
         let dir = tempfile::tempdir().unwrap();
         let body = "echo 'Unable to contact slurm controller' >&2; exit 1";
         let e = tokens(dir.path(), body).check_token(GOOD).await.unwrap_err();

@@ -1,5 +1,4 @@
-//! `infill gaps --log` and `--idle`: how long the gaps of a recorded main queue last, and how many nodes they
-//! are.
+//! `infill gaps --log` and `--idle`: statistics of the gaps that a recorded main queue leaves.
 
 use std::fmt::Write;
 
@@ -20,7 +19,7 @@ use infill_present::{
 };
 use infill_sim as sim;
 
-/// Columns of a bar of the histogram at most.
+/// Most columns of a bar of the histogram.
 const LONGEST_BAR: usize = 40;
 
 /// Columns of the histogram besides its two bars.
@@ -44,14 +43,14 @@ struct LengthRow {
     quantiles: WeightedQuantiles,
 }
 
-/// What is short, by gaps or by idle time.
+/// Shares of short gaps, by gaps or by idle time.
 struct ShortRow {
     of: &'static str,
     shorter: Vec<ShorterShare>,
     share: fn(&ShorterShare) -> f64,
 }
 
-/// Nodes that come or go.
+/// Statistics of nodes that become idle or are taken.
 struct BlockRow {
     what: &'static str,
     blocks: BlockStatistics,
@@ -74,7 +73,7 @@ const SHORT_COLUMNS: &[TableColumn<ShortRow>] = &[
     TableColumn { letter: 'd', header: "1:00:00", help: "", cell: |r| shorter_share(r, 3600) },
 ];
 
-/// The columns of what comes and goes, under the names of what is counted.
+/// The columns of nodes that become idle or are taken. The two headers depend on the unit.
 const fn block_columns(that: &'static str, an_hour: &'static str) -> [TableColumn<BlockRow>; 7] {
     [
         TableColumn { letter: 'w', header: that, help: "", cell: |r| r.what.to_owned() },
@@ -110,7 +109,7 @@ fn block_size(row: &BlockRow, of: fn(&WeightedQuantiles) -> i64) -> String {
     row.blocks.sizes.as_ref().map_or_else(|| "-".to_owned(), |q| of(q).to_string())
 }
 
-/// Tells of the log that the flags name.
+/// Prints the statistics of the log that the flags name.
 pub fn run(args: &LogArgs, json: bool) -> CommandResult {
     let log = setup::read_log(args)?;
     let statistics = sim::gap_statistics(&setup::main_queue(&log, args)?, None);
@@ -130,23 +129,23 @@ pub fn run(args: &LogArgs, json: bool) -> CommandResult {
     Ok(ProgramExit::Ok.code())
 }
 
-/// All of it. `log`: its name, and what it is counted in.
+/// The whole output. `log` is the name and the unit of the log.
 fn render_text(
     log: (&str, LogUnit),
     found: &GapStatistics,
     width: usize,
     colours: bool,
 ) -> Result<String, CommandFailure> {
-    let mut text = log_summary(log, found);
-    if let (Some(by_gaps), Some(by_node_time)) = (found.length_by_gaps, found.length_by_node_time) {
+    let (name, unit) = log;
+    let mut text = log_summary(name, unit, found);
+    if let Some((by_gaps, by_node_time)) = found.length_by_gaps.zip(found.length_by_node_time) {
         let lengths = [
             LengthRow { of: "gaps", quantiles: by_gaps },
             LengthRow { of: "idle time", quantiles: by_node_time },
         ];
-        let shorter = || found.shorter.clone();
         let short = [
-            ShortRow { of: "gaps", shorter: shorter(), share: |s| s.of_gaps },
-            ShortRow { of: "idle time", shorter: shorter(), share: |s| s.of_node_time },
+            ShortRow { of: "gaps", shorter: found.shorter.clone(), share: |s| s.of_gaps },
+            ShortRow { of: "idle time", shorter: found.shorter.clone(), share: |s| s.of_node_time },
         ];
         let blocks = [
             BlockRow { what: "become idle", blocks: found.joins },
@@ -157,7 +156,7 @@ fn render_text(
             "\n{}\n{}\n{}\n{}",
             filter::render_full_table("%o  %.a  %.b  %.c  %.d  %.e", LENGTH_COLUMNS, &lengths)?,
             filter::render_full_table("%o  %.a  %.b  %.c  %.d", SHORT_COLUMNS, &short)?,
-            blocks_table(log.1, &blocks)?,
+            blocks_table(unit, &blocks)?,
             length_histogram(found, width, colours),
         );
     }
@@ -172,8 +171,9 @@ fn blocks_table(unit: LogUnit, rows: &[BlockRow]) -> Result<String, CommandFailu
     filter::render_full_table("%w  %.n  %.t  %.a  %.b  %.c  %.d", &columns, rows)
 }
 
-fn log_summary((log, unit): (&str, LogUnit), found: &GapStatistics) -> String {
-    let (unit, units) = (unit.noun(), unit.plural());
+fn log_summary(log: &str, log_unit: LogUnit, found: &GapStatistics) -> String {
+    let unit = log_unit.noun();
+    let units = log_unit.plural();
     let mean = output::format_number(found.idle_nodes_mean);
     let share = percent::tenths_percent(found.idle_nodes_mean / (found.nodes as f64).max(1.0));
     let cut = match found.cut_off {
@@ -194,38 +194,43 @@ fn log_summary((log, unit): (&str, LogUnit), found: &GapStatistics) -> String {
         ("gaps", format!("{}{cut}", found.gaps)),
     ];
     let mut text = String::new();
-    for (what, is) in lines {
-        let _ = writeln!(text, "{what:<11}{}", is.replace(char::is_control, "?"));
+    for (label, value) in lines {
+        let _ = writeln!(text, "{label:<11}{}", value.replace(char::is_control, "?"));
     }
     text
 }
 
-/// Two bars for each bin: how many gaps, how much of the idle time.
+/// Two bars for each bin: the share of gaps, and the share of idle time.
 fn length_histogram(found: &GapStatistics, width: usize, colours: bool) -> String {
     let cells = (width.saturating_sub(BESIDE_BARS) / 2).clamp(8, LONGEST_BAR);
-    let gaps = |bin: &infill_gaps::LengthBin| bin.gaps as f64 / (found.gaps as f64).max(1.0);
-    let time = |bin: &infill_gaps::LengthBin| bin.node_secs / found.idle_node_secs.max(1.0);
-    // Both kinds of bars have one scale: they are compared.
-    let longest = found.histogram.iter().flat_map(|b| [gaps(b), time(b)]).fold(f64::MIN_POSITIVE, f64::max);
-    let drawn = |share: f64, colour: TerminalColour| {
-        let bar = bars::draw_bar(share / longest, cells);
-        let pad = " ".repeat(cells - bar.chars().count());
-        format!("{:>5} {}{pad}", percent::tenths_percent(share), bars::colour_text(&bar, colour, colours))
-    };
+    let all_gaps = (found.gaps as f64).max(1.0);
+    let all_secs = found.idle_node_secs.max(1.0);
+    let bins = found.histogram.iter();
+    let shares: Vec<(f64, f64)> =
+        bins.map(|bin| (bin.gaps as f64 / all_gaps, bin.node_secs / all_secs)).collect();
+    // Both kinds of bars have one scale, so that they can be compared.
+    let largest = shares.iter().flat_map(|(gaps, time)| [*gaps, *time]).fold(f64::MIN_POSITIVE, f64::max);
     let mut text = format!("{:>LONGEST_NAME$}  {:<2$}  IDLE TIME\n", "LENGTH", "GAPS", cells + 6);
-    for bin in &found.histogram {
+    for (bin, (gaps, time)) in found.histogram.iter().zip(shares) {
         let row = format!(
             "{:>LONGEST_NAME$}  {}  {}",
             bin_name(bin),
-            drawn(gaps(bin), CYAN),
-            drawn(time(bin), YELLOW)
+            share_with_bar(gaps, gaps / largest, cells, CYAN, colours),
+            share_with_bar(time, time / largest, cells, YELLOW, colours)
         );
         let _ = writeln!(text, "{}", row.trim_end());
     }
     text
 }
 
-/// `2:00 - 4:00`, `16:00:00 or more`.
+/// A share in percent and its bar, padded to `cells` columns. `filled` is the bar's length, 0 to 1.
+fn share_with_bar(share: f64, filled: f64, cells: usize, colour: TerminalColour, colours: bool) -> String {
+    let bar = bars::draw_bar(filled, cells);
+    let pad = " ".repeat(cells - bar.chars().count());
+    format!("{:>5} {}{pad}", percent::tenths_percent(share), bars::colour_text(&bar, colour, colours))
+}
+
+/// The name of a bin, such as `2:00 - 4:00` or `16:00:00 or more`.
 fn bin_name(bin: &infill_gaps::LengthBin) -> String {
     let from = duration::format_duration(bin.from_secs);
     match bin.to_secs {

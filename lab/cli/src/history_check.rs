@@ -1,5 +1,5 @@
-//! `infill history check`: predicts each job of a log when it is submitted, from those that had ended by
-//! then.
+//! `infill history check`: predicts the length of each job of a log at its submission, from the jobs that had
+//! ended by then.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,20 +20,20 @@ use infill_traces as traces;
 /// Flags of `infill history check`.
 #[derive(Clone, Debug, Args)]
 pub struct HistoryCheckArgs {
-    /// CSV with the column `duration_s` and, as far as there are any, submit_s, user, name, nodes, gpus,
-    /// limit_s and wait_s
+    /// CSV with the column `duration_s` and, if available, submit_s, user, name, nodes, gpus, limit_s and
+    /// wait_s
     #[arg(long, value_name = "FILE")]
     log: PathBuf,
-    /// Share of the jobs that is only learned from
+    /// Share of the jobs that only train the prediction
     #[arg(long, value_name = "SHARE", default_value_t = 0.3, value_parser = parse_share)]
     train: f64,
-    /// Read only so many jobs, the first
+    /// Read only the first N jobs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rows: Option<u32>,
     /// Seed of the random forests: with the same one, the output is the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -51,7 +51,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "expected a share from 0 to less than 1".to_owned())
 }
 
-/// Runs it.
+/// Runs `infill history check`.
 pub fn run(args: &HistoryCheckArgs) -> CommandResult {
     let mut jobs = parsed_with_warnings(&args.log, traces::read_history(&args.log))?;
     jobs.truncate(args.rows.map_or(usize::MAX, |rows| rows as usize));
@@ -62,8 +62,7 @@ pub fn run(args: &HistoryCheckArgs) -> CommandResult {
         .map_err(|e| ProgramExit::Failed.caused_by(e))?;
     drop(line);
     let score = score_predictions(&jobs, &predicted).ok_or_else(|| {
-        ProgramExit::Failed
-            .caused_by(anyhow::anyhow!("{}: no job is left to be predicted", args.log.display()))
+        ProgramExit::Failed.caused_by(anyhow::anyhow!("{}: no job is left to predict", args.log.display()))
     })?;
     if args.json {
         output::print_json(&HistoryCheckDocument { schema: SCHEMA, score })?;

@@ -1,4 +1,4 @@
-//! The machine: who is on each node.
+//! The simulated cluster: which job is on each node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +8,15 @@ use infill_model::{JobId, NodeName};
 /// What a node is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeOwner {
-    /// A job of the main queue, or nobody's while the log says nothing of it.
+    /// A main job, or an unknown use while the log does not mention the node.
     Main,
-    /// Nothing.
+    /// No job.
     Free,
     /// A malleable job.
     Held(JobId),
 }
 
-/// All nodes.
+/// The owner of each node.
 #[derive(Clone, Debug)]
 pub struct ClusterState {
     names: Vec<NodeName>,
@@ -28,7 +28,7 @@ pub struct ClusterState {
 }
 
 impl ClusterState {
-    /// A machine whose nodes all belong to the main queue, as far as is known; or are all free.
+    /// A cluster whose nodes are all free, or else all count as used by the main queue.
     pub fn new(names: &[NodeName], all_free: bool) -> Self {
         let usage = if all_free { NodeOwner::Free } else { NodeOwner::Main };
         let nodes: BTreeSet<NodeIx> = (0..names.len() as NodeIx).collect();
@@ -51,17 +51,17 @@ impl ClusterState {
         self.usage.get(node as usize).copied().unwrap_or(NodeOwner::Main)
     }
 
-    /// Nodes on which nobody is.
+    /// Nodes without a job.
     pub fn free_nodes(&self) -> &BTreeSet<NodeIx> {
         &self.free
     }
 
-    /// How many nodes the malleable jobs hold.
+    /// Number of nodes that malleable jobs hold.
     pub(crate) fn held_count(&self) -> usize {
         self.held_count
     }
 
-    /// How many nodes the main queue does not use.
+    /// Number of nodes that the main queue does not use.
     pub(crate) fn idle_count(&self) -> usize {
         self.free.len() + self.held_count
     }
@@ -76,7 +76,7 @@ impl ClusterState {
         std::mem::take(&mut self.changed)
     }
 
-    /// Gives nodes to a malleable job; those that are not free stay what they are and are returned.
+    /// Gives nodes to a malleable job. Returns those that are not free and stay as they are.
     pub fn hold_nodes(&mut self, job: JobId, nodes: &[NodeIx]) -> Vec<NodeIx> {
         let mut refused = Vec::new();
         for node in nodes {
@@ -97,7 +97,7 @@ impl ClusterState {
         }
     }
 
-    /// Lets the main queue give and take. Returns the nodes that malleable jobs lose by it, by job.
+    /// Applies a change of the main queue. Returns the nodes that malleable jobs lose, by job.
     pub fn apply_queue_change(&mut self, moment: &QueueChange) -> BTreeMap<JobId, Vec<NodeIx>> {
         let mut lost: BTreeMap<JobId, Vec<NodeIx>> = BTreeMap::new();
         for node in moment.taken.iter().flat_map(|t| &t.nodes) {

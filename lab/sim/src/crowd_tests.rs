@@ -10,13 +10,13 @@ use infill_model::{
     trace::{JobLog, LoggedJob, NamedCurve},
 };
 
-/// Malleable jobs, of a node each.
+/// Number of malleable jobs of one node each.
 const JOBS: u32 = 20;
 
-/// When a job of the main queue starts that wants all nodes.
+/// When main jobs start that want all nodes.
 const STARTS: [i64; 3] = [4000, 8000, 12000];
 
-/// A job of the main queue on these nodes.
+/// A main job on these nodes.
 fn main_job(id: u32, submit: i64, start: i64, end: i64, nodes: impl Iterator<Item = u32>) -> LoggedJob {
     let node_list: Vec<NodeName> = nodes.map(|n| NodeName::new(format!("n{n:02}"))).collect();
     LoggedJob {
@@ -36,8 +36,8 @@ fn main_job(id: u32, submit: i64, start: i64, end: i64, nodes: impl Iterator<Ite
     }
 }
 
-/// Twenty nodes for jobs that save 10 s each, and one more on which something of the main queue always ends
-/// when the next job of it starts. Until 1900 only one node is free: who is on it leaves alone four times.
+/// Twenty nodes for jobs that save for 10 s each, and one more on which a main job always ends when the next
+/// one starts. Until 1900 only one node is free, and its job leaves alone four times.
 fn setup(save_shared: f64) -> SimulationSetup {
     let mut jobs = vec![main_job(1, 0, 0, 1900, 2..=20)];
     for (id, at) in (0..4).map(|n| (n, 400 * i64::from(n))) {
@@ -76,9 +76,9 @@ fn simulate(save_shared: f64, contention_secs: f64) -> PolicyScore {
 }
 
 /// Seconds before each start at which the last of its nodes was left.
-fn left_before(balance: &PolicyScore) -> [i64; 3] {
+fn left_before(score: &PolicyScore) -> [i64; 3] {
     STARTS.map(|start| {
-        let held = balance.timeline.iter().filter(|span| span.job.is_some() && span.from < start);
+        let held = score.timeline.iter().filter(|span| span.job.is_some() && span.from < start);
         start - held.map(|span| span.to).max().unwrap()
     })
 }
@@ -96,12 +96,12 @@ fn no_start_waits_for_jobs_that_save_through_one_pipe() {
 }
 
 #[test]
-fn where_saves_do_not_feel_each_other_this_is_seen_at_the_first_start() {
+fn independent_saves_are_recognised_at_the_first_start() {
     let together = simulate(0.0, 600.0);
     assert_eq!((together.preempted.late, together.preempted.total_secs), (0, 0.0));
     let [first, others @ ..] = left_before(&together);
-    assert!(first > 200, "nothing is known of it yet: {first}");
-    // So many at once have taken no longer than one alone, whatever that says of more.
+    assert!(first > 200, "nothing was measured yet: {first}");
+    // The saves of all jobs together took no longer than one alone.
     assert!(others.iter().all(|secs| *secs < 30), "{others:?}");
     assert_eq!(left_before(&simulate(0.0, 0.0))[1..], others);
 }

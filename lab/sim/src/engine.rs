@@ -1,4 +1,4 @@
-//! From event to event.
+//! The event loop of the simulation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,46 +14,47 @@ use super::supply::JobSupply;
 use infill_gaps::CLEANUP_SECS;
 use infill_model::{JobId, RescaleCosts};
 
-/// Seconds by which a window must have been known beyond what leaving takes: a round has to come, and to be
+/// How much longer than leaving takes a window must have been known, seconds: a round has to run and to be
 /// carried out.
 const WINDOW_NOTICE_SECS: i64 = 10;
 
-/// Seconds between a running job's reports at first, for so many reports, and then.
+/// Seconds between the first reports of a running job, number of these reports, and seconds between later
+/// reports.
 const REPORT_INTERVALS: (i64, u32, i64) = (1, 45, 30);
 
-/// What is simulated.
+/// The input of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimulationSetup {
     /// The main queue.
     pub queue: MainQueue,
     /// The malleable jobs.
     pub supply: JobSupply,
-    /// What rescales truly cost.
+    /// The true costs of rescales.
     pub costs: RescaleCosts,
-    /// How their seconds are charged.
+    /// How the seconds of rescales are charged.
     pub accounting: ChangeAccounting,
-    /// Seconds that a newcomer warms up for on its own node, while the others train; 0: jobs restart at each
-    /// change.
+    /// Seconds for which a newcomer warms up on its own node while the others train. With 0, jobs restart at
+    /// each change.
     pub warm_secs: f64,
-    /// What saving costs.
+    /// The costs of saving.
     pub checkpoints: CheckpointCosts,
-    /// Seconds that leaving a node truly takes when there is time for it.
+    /// Seconds that leaving a node takes if there is time for it.
     pub leave_secs: f64,
-    /// How much jobs that leave at the same time slow each other down while they save, which is all of
-    /// [`Setup::leave_secs`] but the clean-up: where k of them do, that takes 1 + c (k − 1) times as long,
-    /// for this c from 0 to 1.
+    /// How much jobs that leave at the same time slow each other down while they save. Saving is all of
+    /// [`SimulationSetup::leave_secs`] but the clean-up. If k jobs save, it takes 1 + c (k − 1) times as
+    /// long, where this is c, from 0 to 1.
     pub save_shared: f64,
-    /// Standard deviation of the logarithm of what is measured in a second.
+    /// Standard deviation of the logarithm of a rate that is measured over one second.
     pub noise: f64,
     /// Seed of the noise.
     pub seed: u64,
-    /// Ends the simulation so many seconds after the log's start, if that is before the log's end.
+    /// Ends the simulation this many seconds after the log's start; `None` to run to the log's end.
     pub most_secs: Option<i64>,
-    /// How many nodes, the first ones, the timeline shows.
+    /// Number of nodes that the timeline shows, from the first one.
     pub timeline_nodes: u32,
 }
 
-/// Simulates one policy. `visit` sees the share of the log that is done, now and then.
+/// Simulates one policy. Calls `visit` from time to time with the share of the log that is done, 0 to 1.
 pub fn run_simulation(
     setup: &SimulationSetup,
     policy: Box<dyn AllocationPolicy>,
@@ -62,14 +63,14 @@ pub fn run_simulation(
     let mut engine = SimulationEngine::new(setup, policy);
     let (start, end) = engine.span;
     while let Some(at) = engine.next_event().filter(|at| *at < end) {
-        // What the log says of the time before its start, such as submissions, is known at the start.
+        // Events before the log's start, such as submissions, are processed at the start.
         engine.step_to(at.max(start));
         visit((at - start) as f64 / (end - start).max(1) as f64);
     }
     engine.finish()
 }
 
-/// What a running job has reported.
+/// The last and the next report of a running job.
 #[derive(Clone, Copy, Debug)]
 struct ReportSchedule {
     generation: u64,
@@ -79,21 +80,21 @@ struct ReportSchedule {
     done: f64,
 }
 
-/// What is known of each node's window, and when the node was left.
+/// The announced window of each node, and when the node was last left.
 struct WindowHistory {
-    /// When a malleable job last left each node of its own will.
+    /// When the policy last took each node from a malleable job.
     left_at: Vec<Option<i64>>,
-    /// Seconds that this takes, until the next job can have it.
+    /// Seconds that leaving then takes until the next job can have the node.
     leaves_secs: Vec<f64>,
-    /// Since when the present window of each node has been known, as (end, since).
-    told: Vec<Option<(i64, i64)>>,
-    /// Number of the main queue's plan that these are of.
+    /// The present window of each node, as (end, announced at).
+    announced: Vec<Option<(i64, i64)>>,
+    /// Number of the main queue's plan that announced these windows.
     plan_number: u64,
 }
 
-/// What it all comes to.
+/// Collects the score during the simulation.
 struct ScoreAccumulator {
-    balance: PolicyScore,
+    score: PolicyScore,
     ended: Vec<(JobId, JobScore)>,
     holdings: BTreeMap<JobId, HoldingHistory>,
     series: NodeCountSeries,
@@ -101,20 +102,20 @@ struct ScoreAccumulator {
 }
 
 impl ScoreAccumulator {
-    /// What the simulation has come to, now that these jobs live on at its end.
+    /// The score of the simulation that ends now. `living` has the jobs that have not ended.
     fn into_score(mut self, living: Vec<(JobId, JobScore)>, end: i64) -> PolicyScore {
         let mut scores = self.ended;
-        let balance = &mut self.balance;
-        balance.finished = scores.len();
+        let score = &mut self.score;
+        score.finished = scores.len();
         scores.extend(living);
         scores.sort_by_key(|(id, _)| *id);
-        balance.jobs = scores.into_iter().map(|(_, score)| score).collect();
-        balance.work = balance.jobs.iter().map(|j| j.work).sum();
-        balance.samples = balance.jobs.iter().map(|j| j.samples).sum();
-        balance.rescales = balance.jobs.iter().map(|j| j.rescales).sum();
-        balance.series = self.series.into_points();
-        balance.timeline = self.timeline.into_spans(end);
-        self.balance
+        score.jobs = scores.into_iter().map(|(_, score)| score).collect();
+        score.work = score.jobs.iter().map(|j| j.work).sum();
+        score.samples = score.jobs.iter().map(|j| j.samples).sum();
+        score.rescales = score.jobs.iter().map(|j| j.rescales).sum();
+        score.series = self.series.into_points();
+        score.timeline = self.timeline.into_spans(end);
+        self.score
     }
 }
 
@@ -127,12 +128,12 @@ struct SimulationEngine<'a> {
     cluster: ClusterState,
     jobs: BTreeMap<JobId, SimJob>,
     reporting: BTreeMap<JobId, ReportSchedule>,
-    dice: SeededRandom,
+    random: SeededRandom,
     span: (i64, i64),
     now: i64,
     windows: WindowHistory,
     saving: ConcurrentSaves,
-    books: ScoreAccumulator,
+    accumulator: ScoreAccumulator,
 }
 
 impl<'a> SimulationEngine<'a> {
@@ -143,8 +144,8 @@ impl<'a> SimulationEngine<'a> {
         let nodes = queue.node_names().len();
         let all_free = matches!(queue, MainQueue::Log(_));
         let free = RescaleCosts { up_secs: 0.0, down_secs: 0.0, start_secs: 0.0 };
-        let books = ScoreAccumulator {
-            balance: PolicyScore { policy: policy.name(), ..PolicyScore::default() },
+        let accumulator = ScoreAccumulator {
+            score: PolicyScore { policy: policy.name(), ..PolicyScore::default() },
             ended: Vec::new(),
             holdings: BTreeMap::new(),
             series: NodeCountSeries::default(),
@@ -159,64 +160,68 @@ impl<'a> SimulationEngine<'a> {
             queue,
             jobs: BTreeMap::new(),
             reporting: BTreeMap::new(),
-            dice: SeededRandom::new(setup.seed),
+            random: SeededRandom::new(setup.seed),
             span: (start, end),
             now: start,
             windows: WindowHistory {
                 left_at: vec![None; nodes],
                 leaves_secs: vec![setup.leave_secs; nodes],
-                told: vec![None; nodes],
+                announced: vec![None; nodes],
                 plan_number: 0,
             },
             saving: ConcurrentSaves::new(setup.save_shared, start as f64),
-            books,
+            accumulator,
         }
     }
 
-    /// When something happens next.
+    /// The second of the next event.
     fn next_event(&self) -> Option<i64> {
-        let ends = self.jobs.values().map(|j| j.ends_at()).fold(f64::INFINITY, f64::min);
-        let ends = (ends < 1e15).then(|| (ends.ceil() as i64).max(self.now + 1));
-        let reports = self.reporting.values().map(|r| r.next).min();
-        let wake = self.policy.wake_at().map(|at| at.max(self.now + 1));
-        let joins = self.jobs.values().filter_map(|j| j.joins_at()).reduce(f64::min);
-        let joins = joins.map(|at| (at.ceil() as i64).max(self.now + 1));
-        let saves = self.saving.next_completion().map(|at| (at.ceil() as i64).max(self.now + 1));
-        let others = self
-            .queue
-            .next_change()
-            .into_iter()
-            .chain(self.supply.next_submission())
-            .chain(ends)
-            .chain(joins);
-        others.chain(saves).chain(reports).chain(wake).min()
+        let end = self.jobs.values().map(|j| j.ends_at()).fold(f64::INFINITY, f64::min);
+        let end = Some(end).filter(|end| *end < 1e15);
+        let join = self.jobs.values().filter_map(|j| j.joins_at()).reduce(f64::min);
+        let save = self.saving.next_completion();
+        let events = [
+            self.queue.next_change(),
+            self.supply.next_submission(),
+            end.map(|at| self.next_second(at)),
+            join.map(|at| self.next_second(at)),
+            save.map(|at| self.next_second(at)),
+            self.reporting.values().map(|r| r.next).min(),
+            self.policy.wake_at().map(|at| at.max(self.now + 1)),
+        ];
+        events.into_iter().flatten().min()
+    }
+
+    /// The first whole second at or after `at` that lies in the future.
+    fn next_second(&self, at: f64) -> i64 {
+        (at.ceil() as i64).max(self.now + 1)
     }
 
     fn step_to(&mut self, at: i64) {
         self.advance_to(at);
-        let mut ask = self.policy.wake_at().is_some_and(|wake| wake <= at);
-        ask |= self.end_jobs();
-        ask |= self.advance_main_queue();
-        ask |= self.submit_jobs();
-        ask |= self.report_progress();
-        if ask {
+        let mut needs_round = self.policy.wake_at().is_some_and(|wake| wake <= at);
+        needs_round |= self.end_jobs();
+        needs_round |= self.advance_main_queue();
+        needs_round |= self.submit_jobs();
+        needs_round |= self.report_progress();
+        if needs_round {
             self.run_round();
         }
     }
 
-    /// Lets time pass up to `at`.
+    /// Advances all jobs and sums to `at`.
     fn advance_to(&mut self, at: i64) {
         let secs = (at - self.now) as f64;
         for job in self.jobs.values_mut() {
-            job.advance_to(at as f64, &self.setup.checkpoints, &mut self.books.balance.loss);
-            self.books.holdings.entry(job.id).or_default().record_stretch(secs, job.size());
+            job.advance_to(at as f64, &self.setup.checkpoints, &mut self.accumulator.score.loss);
+            self.accumulator.holdings.entry(job.id).or_default().record_stretch(secs, job.size());
         }
         if secs > 0.0 {
             let idle = self.cluster.idle_count();
             let held = self.cluster.held_count();
-            self.books.balance.idle_node_secs += secs * idle as f64;
-            self.books.balance.held_node_secs += secs * held as f64;
-            self.books.series.add_stretch(self.now as f64, secs, idle, held);
+            self.accumulator.score.idle_node_secs += secs * idle as f64;
+            self.accumulator.score.held_node_secs += secs * held as f64;
+            self.accumulator.series.add_stretch(self.now as f64, secs, idle, held);
         }
         self.now = at;
         for (save, done_at) in self.saving.advance_to(at as f64) {
@@ -225,9 +230,9 @@ impl<'a> SimulationEngine<'a> {
     }
 
     fn end_jobs(&mut self) -> bool {
-        let over = |j: &&SimJob| j.done >= j.submitted.budget * (1.0 - 1e-12);
-        let over: Vec<JobId> = self.jobs.values().filter(over).map(|j| j.id).collect();
-        for id in &over {
+        let finished = self.jobs.values().filter(|j| j.done >= j.submitted.budget * (1.0 - 1e-12));
+        let finished: Vec<JobId> = finished.map(|j| j.id).collect();
+        for id in &finished {
             let Some(mut job) = self.jobs.remove(id) else { continue };
             job.done = job.submitted.budget;
             self.cluster.release_nodes(&job.nodes);
@@ -235,18 +240,18 @@ impl<'a> SimulationEngine<'a> {
             self.policy.job_ended(&job, self.now);
             self.supply.job_ended(&job, self.now);
             let score = self.score_job(&job, Some(self.now as f64));
-            self.books.ended.push((*id, score));
+            self.accumulator.ended.push((*id, score));
         }
-        !over.is_empty()
+        !finished.is_empty()
     }
 
-    /// All that the main queue does at this moment. Says whether it concerns the policy.
+    /// Replays the main queue's events of this moment. Returns whether the policy needs a round for them.
     fn advance_main_queue(&mut self) -> bool {
         let mut changed = false;
         while self.queue.next_change().is_some_and(|at| at <= self.now) {
             let Some(moment) = self.queue.advance() else { break };
             changed |= !moment.freed.is_empty() || !moment.taken.is_empty();
-            // What the log tells of the time before the start concerns nobody.
+            // Events before the simulation's start do not count.
             if moment.at >= self.span.0 {
                 self.count_delays(&moment);
             }
@@ -266,39 +271,39 @@ impl<'a> SimulationEngine<'a> {
 
     fn preempt_job(&mut self, id: JobId, lost: BTreeSet<NodeIx>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        // Who pays for nothing has always saved.
+        // A policy that pays no costs always has time to save.
         let free = CheckpointCosts { save_secs: 0.0, ..self.setup.checkpoints };
         let checkpoints = if self.policy.pays_rescales() { &self.setup.checkpoints } else { &free };
         let before = job.nodes.clone();
         let has_lead = self.policy.has_lead();
-        job.lose_nodes(&lost, has_lead, &self.costs, checkpoints, self.now, &mut self.books.balance.loss);
+        job.lose_nodes(&lost, has_lead, &self.costs, checkpoints, self.now, &mut self.accumulator.score.loss);
         let dropped: Vec<NodeIx> =
             before.into_iter().filter(|n| !lost.contains(n) && !job.nodes.contains(n)).collect();
         self.cluster.release_nodes(&dropped);
     }
 
     fn note_windows(&mut self) {
-        for node in 0..self.windows.told.len() {
+        for node in 0..self.windows.announced.len() {
             let planned = self.queue.window_end(node as NodeIx, Foresight::Backfill).map(|p| p.at);
-            let told = &mut self.windows.told[node];
-            *told = match (planned, *told) {
+            let announced = &mut self.windows.announced[node];
+            *announced = match (planned, *announced) {
                 (None, _) => None,
-                // Wanted no later than was said before: known at least as long.
+                // A window that has not become shorter keeps the time of its announcement.
                 (Some(at), Some((before, since))) if at >= before => Some((at, since)),
                 (Some(at), _) => Some((at, self.now)),
             };
         }
     }
 
-    /// What jobs of the main queue find on the nodes that they take.
+    /// Counts how long main jobs wait for the nodes that they take.
     fn count_delays(&mut self, moment: &QueueChange) {
         let checkpoints = &self.setup.checkpoints;
         let at_once = checkpoints.save_secs.min(checkpoints.grace_secs) + CLEANUP_SECS;
-        let counts = &mut self.books.balance.preempted;
+        let counts = &mut self.accumulator.score.preempted;
         for taken in &moment.taken {
             counts.jobs += 1;
             let mut delay = 0.0f64;
-            let mut late = false;
+            let mut is_late = false;
             for node in &taken.nodes {
                 let place = *node as usize;
                 let leaves = self.windows.leaves_secs[place];
@@ -307,13 +312,13 @@ impl<'a> SimulationEngine<'a> {
                 let held = matches!(self.cluster.node_owner(*node), NodeOwner::Held(_));
                 let waits = if held { at_once } else { leaving.max(0.0) };
                 let notice = leaves.ceil() as i64 + WINDOW_NOTICE_SECS;
-                late |= waits > 0.0
-                    && self.windows.told[place]
-                        .is_some_and(|(at, since): (i64, i64)| at <= self.now && since <= self.now - notice);
+                let was_announced = self.windows.announced[place]
+                    .is_some_and(|(at, since)| at <= self.now && since <= self.now - notice);
+                is_late |= waits > 0.0 && was_announced;
                 delay = delay.max(waits);
             }
-            counts.late += u64::from(late);
-            counts.unforeseen += u64::from(!late && delay > 0.0);
+            counts.late += u64::from(is_late);
+            counts.unforeseen += u64::from(!is_late && delay > 0.0);
             counts.longest_secs = counts.longest_secs.max(delay);
             counts.total_secs += delay;
         }
@@ -330,7 +335,7 @@ impl<'a> SimulationEngine<'a> {
         any
     }
 
-    /// Lets jobs that are due tell the policy how they run. Says whether it wants to be asked now.
+    /// Passes the due reports of running jobs to the policy. Returns whether it needs a round now.
     fn report_progress(&mut self) -> bool {
         if !self.policy.learns_rates() {
             return false;
@@ -350,7 +355,7 @@ impl<'a> SimulationEngine<'a> {
             }
             if reporting.next <= self.now {
                 let samples =
-                    (job.done - reporting.done).max(0.0) * self.dice.log_normal_factor(self.setup.noise);
+                    (job.done - reporting.done).max(0.0) * self.random.log_normal_factor(self.setup.noise);
                 let secs = (self.now - reporting.last) as f64;
                 urgent |= self.policy.record_progress(job, samples, secs, self.now);
                 let reports = reporting.reports + 1;
@@ -364,7 +369,7 @@ impl<'a> SimulationEngine<'a> {
         self.reporting.retain(|id, r| {
             jobs.get(id).is_some_and(|j| j.generation == r.generation && j.is_running(now)) && r.next > now
         });
-        // Those that pause report from the moment at which they run again.
+        // Jobs in a pause report again from its end.
         for job in jobs.values().filter(|j| j.size() > 0 && j.is_pausing(now)) {
             let next = job.pausing.until.ceil() as i64;
             let reporting = ReportSchedule { generation: 0, reports: 0, next, last: next, done: job.done };
@@ -374,7 +379,7 @@ impl<'a> SimulationEngine<'a> {
     }
 
     fn run_round(&mut self) {
-        self.books.balance.rounds += 1;
+        self.accumulator.score.rounds += 1;
         let changed = self.cluster.take_changed();
         let targets = {
             let view = PolicyView {
@@ -387,7 +392,7 @@ impl<'a> SimulationEngine<'a> {
             };
             self.policy.decide_targets(&view)
         };
-        // First all that is given back, then all that is taken.
+        // First release all nodes that are given back, then assign nodes.
         for target in &targets {
             self.release_given_nodes(target);
         }
@@ -403,7 +408,7 @@ impl<'a> SimulationEngine<'a> {
                 NodeOwner::Free => Some(None),
                 NodeOwner::Held(job) => Some(Some(job)),
             };
-            self.books.timeline.note_owner(node, self.now, who);
+            self.accumulator.timeline.note_owner(node, self.now, who);
         }
     }
 
@@ -418,8 +423,9 @@ impl<'a> SimulationEngine<'a> {
             self.windows.leaves_secs[*node as usize] = leaves_secs;
         }
         if gone.is_empty() {
-            // Then it leaves nothing.
-        } else if self.saving.is_shared() {
+            return;
+        }
+        if self.saving.is_shared() {
             self.saving.begin_save(job.clone(), gone, leaves_secs - CLEANUP_SECS);
         } else {
             self.policy.record_leaving(job, leaves_secs, self.now);
@@ -433,12 +439,12 @@ impl<'a> SimulationEngine<'a> {
         let refused = self.cluster.hold_nodes(job.id, &new);
         let nodes: Vec<NodeIx> = target.nodes.into_iter().filter(|n| !refused.contains(n)).collect();
         if nodes.iter().copied().collect::<BTreeSet<_>>() != had || nodes.first() != job.nodes.first() {
-            job.rescale_to(nodes, target.cause, &self.costs, self.now, &mut self.books.balance.loss);
+            job.rescale_to(nodes, target.cause, &self.costs, self.now, &mut self.accumulator.score.loss);
         }
     }
 
     fn score_job(&self, job: &SimJob, ended_at: Option<f64>) -> JobScore {
-        let held = self.books.holdings.get(&job.id).copied().unwrap_or_default();
+        let held = self.accumulator.holdings.get(&job.id).copied().unwrap_or_default();
         JobScore {
             id: job.id,
             name: job.submitted.name.clone(),
@@ -461,8 +467,10 @@ impl<'a> SimulationEngine<'a> {
     fn finish(mut self) -> PolicyScore {
         self.advance_to(self.span.1);
         let living = self.jobs.values().map(|job| (job.id, self.score_job(job, None))).collect();
-        let mut balance = self.books.into_score(living, self.span.1);
-        (balance.refused_plans, balance.worst_gap) = self.policy.plan_defects();
-        balance
+        let mut score = self.accumulator.into_score(living, self.span.1);
+        let (refused_plans, worst_gap) = self.policy.plan_defects();
+        score.refused_plans = refused_plans;
+        score.worst_gap = worst_gap;
+        score
     }
 }

@@ -1,4 +1,5 @@
-//! How evenly a policy divides nodes among jobs and users, and how long jobs wait for their first.
+//! Measures how evenly a policy divides nodes among jobs and users, and how long jobs wait for their first
+//! node.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +9,29 @@ use super::score::{JobScore, PolicyScore};
 
 /// How fair a policy was.
 ///
-/// Its indices are Jain's: of shares x it is (sum x)^2 / (n sum x^2), which is 1 where all n are equal, and
-/// 1/n where one has everything (R. Jain, D. Chiu, W. Hawe: A Quantitative Measure of Fairness and
+/// The indices are Jain's: for shares x, (sum x)^2 / (n sum x^2). This is 1 if all n shares are equal, and
+/// 1/n if one has everything (R. Jain, D. Chiu, W. Hawe: A Quantitative Measure of Fairness and
 /// Discrimination for Resource Allocation in Shared Computer Systems, DEC-TR-301, 1984). A share is
-/// node-seconds divided by seconds in the queue: the nodes held on average over that time. Among those that
-/// were there all the time the index compares node-seconds, and who came later or ended earlier does not
-/// count as having had less.
+/// node-seconds divided by seconds in the queue: the average number of nodes held in that time. So a job that
+/// came later or ended earlier than others does not count as having had less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FairnessScore {
     /// Jain's index over jobs; `None` where none held a node.
     pub jain_jobs: Option<f64>,
-    /// Jain's index over users. A user's jobs count as one, which is in the queue while any of them is; so do
-    /// all jobs that name no user. `None` where no job names one, or none held a node.
+    /// Jain's index over users. A user's jobs count as one job, which is in the queue while any of them is.
+    /// All jobs without a user count as one user's. `None` if no job has a user, or if none held a node.
     pub jain_users: Option<f64>,
-    /// Seconds of the longest wait from a job's submission to its first node. A job that never had one counts
-    /// with the time that it waited. `None` where there was no job.
+    /// Seconds of the longest wait from a job's submission to its first node. A job that never had a node
+    /// counts with the time that it waited. `None` if there were no jobs.
     pub longest_first_wait_secs: Option<f64>,
-    /// Seconds of the median one (nearest rank), taken in the same way.
+    /// Seconds of the median wait (nearest rank), counted in the same way.
     pub median_first_wait_secs: Option<f64>,
     /// Jobs that never had a node.
     pub never_started: usize,
 }
 
 impl PolicyScore {
-    /// How fair it was to the jobs, and to their users.
+    /// The fairness of the policy to jobs and to users.
     pub fn fairness(&self) -> FairnessScore {
         let jobs = &self.jobs;
         let mut waits: Vec<f64> = jobs.iter().map(|j| j.first_wait_secs.unwrap_or(j.waited_secs)).collect();
@@ -42,7 +42,7 @@ impl PolicyScore {
             jain_jobs: jain_index(
                 jobs.iter().filter_map(|job| average_nodes(job.node_secs, job.present_secs)),
             ),
-            jain_users: names_users.then(|| jain_index(shares_of_users(jobs))).flatten(),
+            jain_users: if names_users { jain_index(shares_of_users(jobs)) } else { None },
             longest_first_wait_secs: waits.last().copied(),
             median_first_wait_secs: half.checked_sub(1).and_then(|at| waits.get(at)).copied(),
             never_started: jobs.iter().filter(|job| job.first_wait_secs.is_none()).count(),
@@ -50,17 +50,21 @@ impl PolicyScore {
     }
 }
 
-/// Jain's index of these shares, none of which is negative; `None` where there is none, or all are 0.
+/// Jain's index of these shares, which must not be negative; `None` if there are none, or if all are 0.
 fn jain_index(shares: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (n, sum, squares) =
-        shares.into_iter().fold((0.0, 0.0, 0.0), |(n, sum, squares): (f64, f64, f64), x: f64| {
-            (n + 1.0, sum + x, squares + x * x)
-        });
-    // Rounding must not make anything fairer than fair.
-    (squares > 0.0).then(|| (sum * sum / (n * squares)).min(1.0))
+    let mut count = 0.0;
+    let mut sum = 0.0;
+    let mut squares = 0.0;
+    for share in shares {
+        count += 1.0;
+        sum += share;
+        squares += share * share;
+    }
+    // Rounding must not give an index above 1.
+    (squares > 0.0).then(|| (sum * sum / (count * squares)).min(1.0))
 }
 
-/// Nodes held on average over the time in the queue; `None` for who was not in it.
+/// Average number of nodes held over the time in the queue; `None` if that time is 0.
 fn average_nodes(node_secs: f64, present_secs: f64) -> Option<f64> {
     (present_secs > 0.0).then(|| node_secs / present_secs)
 }
@@ -96,8 +100,7 @@ mod tests {
     use super::*;
     use infill_model::JobId;
 
-    /// A job of this user that was in the queue from one moment to another, held so many nodes on average,
-    /// and had its first after so long.
+    /// A job of this user with these times of submission and end, average number of nodes, and first wait.
     fn job(user: Option<&str>, (from, to): (i64, i64), nodes: f64, first_wait_secs: Option<f64>) -> JobScore {
         let present_secs = (to - from) as f64;
         JobScore {
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_has_a_share_of_its_own_time() {
+    fn a_later_job_has_a_share_of_its_own_time() {
         let jobs = [job(None, (0, 1000), 2.0, Some(0.0)), job(None, (900, 1000), 2.0, Some(0.0))];
         assert_eq!(of(&jobs).jain_jobs, Some(1.0));
         let jobs = [job(None, (0, 1000), 1.0, Some(0.0)), job(None, (900, 1000), 3.0, Some(0.0))];
@@ -153,9 +156,9 @@ mod tests {
             job(Some("bob"), (0, 1000), 3.0, Some(0.0)),
         ];
         assert_eq!(of(&jobs).jain_users, Some(0.8));
-        // Who names no user is one more.
-        let nobody = job(None, (0, 1000), 0.0, None);
-        let jobs: Vec<JobScore> = jobs.into_iter().chain([nobody.clone(), nobody]).collect();
+        // All jobs without a user count as one more user's.
+        let without_user = job(None, (0, 1000), 0.0, None);
+        let jobs: Vec<JobScore> = jobs.into_iter().chain([without_user.clone(), without_user]).collect();
         assert_eq!(of(&jobs).jain_users, Some(16.0 / 30.0));
     }
 
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn without_jobs_there_is_nothing_to_tell() {
+    fn without_jobs_there_are_no_figures() {
         assert_eq!(of(&[]), FairnessScore::default());
     }
 }

@@ -1,6 +1,6 @@
-//! When a job held nodes, and when it waited for some.
+//! Measures how long a job held nodes and how long it waited for them.
 
-/// How a job fared from its submission on.
+/// A job's waits and turns since its submission.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct HoldingHistory {
     /// Seconds for which it was in the queue, with nodes or without.
@@ -11,17 +11,17 @@ pub(crate) struct HoldingHistory {
     pub turns: u64,
     /// Seconds from its submission to its first node; `None` until then.
     pub first_wait_secs: Option<f64>,
-    /// Seconds of its longest stretch without nodes, the one that lasts still included.
+    /// Seconds of its longest stretch without nodes, including the present one.
     pub longest_wait_secs: f64,
     /// Seconds of all stretches without nodes.
     pub waited_secs: f64,
-    /// Seconds of the stretch without nodes that lasts still.
+    /// Seconds of the present stretch without nodes.
     open_wait_secs: f64,
 }
 
 impl HoldingHistory {
-    /// Lets time pass while it holds so many nodes. What lasts no time is no stretch: a job that loses its
-    /// nodes and has others in the same second goes on with its turn.
+    /// Records that the job held `nodes` nodes for `secs` seconds. A stretch of 0 s does not count: a job
+    /// that loses its nodes and gets others in the same second continues its turn.
     pub fn record_stretch(&mut self, secs: f64, nodes: u32) {
         if secs <= 0.0 {
             return;
@@ -67,13 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_starts_at_once_has_waited_for_nothing() {
+    fn a_job_that_starts_at_once_has_not_waited() {
         let of = after(&[(5.0, 1)]);
         assert_eq!((of.turns, of.first_wait_secs, of.longest_wait_secs), (1, Some(0.0), 0.0));
     }
 
     #[test]
-    fn the_wait_that_lasts_still_counts_and_one_that_never_started_has_no_first() {
+    fn the_present_wait_counts_and_a_job_that_never_started_has_no_first_wait() {
         let of = after(&[(5.0, 0), (40.0, 0)]);
         assert_eq!((of.turns, of.first_wait_secs, of.longest_wait_secs), (0, None, 45.0));
         let of = after(&[(5.0, 0), (1.0, 1), (40.0, 0)]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_without_nodes_is_no_wait() {
+    fn a_moment_without_nodes_is_not_a_wait() {
         let of = after(&[(5.0, 2), (0.0, 0), (5.0, 1)]);
         assert_eq!((of.turns, of.waited_secs, of.node_secs), (1, 0.0, 15.0));
     }

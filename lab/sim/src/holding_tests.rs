@@ -1,4 +1,4 @@
-//! What simulations of small machines say of each job, and of how fair they were.
+//! The results of single jobs, and fairness, in simulations of small clusters.
 
 use super::job::ChangeAccounting;
 use super::supply::{JobSupply, SampleWorth};
@@ -9,7 +9,7 @@ use infill_model::{
     trace::{NamedCurve, WorkloadJob},
 };
 
-/// The only job of a simulation under a policy that gives it all that is idle.
+/// The only job of a simulation under a policy that gives it all idle nodes.
 fn only(setup: &SimulationSetup) -> JobScore {
     let outcome = simulate(setup, "fcfs-max");
     assert_eq!(outcome.jobs.len(), 1);
@@ -26,15 +26,15 @@ fn a_job_has_a_turn_in_each_gap_that_it_waited_for() {
 }
 
 #[test]
-fn other_nodes_in_the_same_second_are_no_new_turn() {
+fn other_nodes_in_the_same_second_are_not_a_new_turn() {
     let job = only(&setup(&[(0, 1000, "n1"), (1000, 2000, "n2")], 1));
     assert_eq!((job.turns, job.waited_secs, job.node_secs), (1, 0.0, 2000.0));
-    // It starts twice all the same.
+    // It still starts twice.
     assert_eq!(job.changing_secs, 2.0 * 18.0);
 }
 
 #[test]
-fn who_never_has_a_node_waits_to_the_end() {
+fn a_job_that_never_has_a_node_waits_to_the_end() {
     let outcome = simulate(&setup(&[(0, 1000, "n1")], 2), "fcfs-max");
     let job = &outcome.jobs[1];
     assert_eq!((job.turns, job.first_wait_secs, job.node_secs), (0, None, 0.0));
@@ -52,10 +52,11 @@ fn who_never_has_a_node_waits_to_the_end() {
 #[test]
 fn changes_cost_the_nodes_that_stand_still() {
     let mut setup = setup(&[(0, 2000, "n1"), (500, 1000, "n2"), (600, 610, "n3")], 1);
-    // A start on one node; then two, three, two nodes and one that stop for a change each.
+    // A start on one node; then changes that stop two, three, two and one nodes.
     let stops = 18.0 + 2.0 * 18.0 + 3.0 * 10.0 + 2.0 * 12.0 + 12.0;
     assert_eq!(only(&setup).changing_secs, stops);
-    // Alive: a newcomer warms up for 20 s, two pause to let it in; one warms up in vain; one is left.
+    // Alive: a newcomer warms up for 20 s, and two nodes pause when it joins. One newcomer warms up in vain.
+    // At the end one node is left.
     setup.costs = RescaleCosts { up_secs: 3.0, down_secs: 2.0, start_secs: 18.0 };
     setup.warm_secs = 20.0;
     assert_eq!(only(&setup).changing_secs, 18.0 + 20.0 + 2.0 * 3.0 + 10.0 + 2.0);
@@ -83,7 +84,7 @@ fn jobs_that_come_later_and_end_count_for_their_own_time() {
     };
     let mut setup = setup(&[(0, 1000, "n1")], 1);
     let curve = NamedCurve { name: "linear".to_owned(), curve: ScalingCurve::parse("1:10").unwrap() };
-    // The first has the node from 100 on, stands still for 18 s, and has made its samples at 200.
+    // The first job has the node from 100 on, pauses for 18 s, and has made its samples at 200.
     let jobs = [job("a", Some("alice"), 100, 820.0), job("b", Some("bob"), 150, 1e9)];
     setup.supply = JobSupply::from_list(&jobs, &[curve], SampleWorth::Sample).unwrap();
     let outcome = simulate(&setup, "fcfs-max");
@@ -99,7 +100,7 @@ fn jobs_that_come_later_and_end_count_for_their_own_time() {
 }
 
 #[test]
-fn what_is_said_of_the_jobs_adds_up() {
+fn the_results_of_the_jobs_add_up() {
     let names: Vec<String> = (0..6).map(|n| format!("n{n}")).collect();
     let gaps = names.iter().zip(0i64..).flat_map(|(name, n)| {
         (0..6i64).map(move |k| (k * 900 + n * 70, k * 900 + n * 70 + 250 + n * k * 9, name.as_str()))

@@ -1,12 +1,12 @@
 //! The simulator: a recorded main queue, a workload of malleable jobs, and a policy that lends them the idle
 //! nodes.
 //!
-//! [`run`] goes from event to event in virtual time (`engine`). The main queue is replayed (`queue`), jobs
-//! come from a `supply`, run by their true curves (`job`) and are given nodes by a [`policy`]: infill's own,
-//! which makes the daemon's rounds, or one of those that it is compared with. What came of it is an
-//! [`PolicyScore`] (`score`), which also says how fair it was (`fairness`).
+//! [`run_simulation`] steps from event to event in virtual time (`engine`). It replays the main queue
+//! (`queue`). Jobs come from a [`supply`], progress by their true curves ([`job`]), and get nodes from a
+//! [`policy`]: infill's own, which runs the daemon's rounds, or a policy for comparison. The result is a
+//! [`PolicyScore`] (`score`), which also measures fairness (`fairness`).
 //!
-//! The same setup has the same outcome: chance comes from seeds.
+//! The same setup always gives the same result: all random numbers come from seeds.
 
 #![warn(clippy::disallowed_types)]
 

@@ -1,23 +1,23 @@
-//! The gaps of a recorded main queue, as they are without any malleable job.
+//! The gaps that a recorded main queue leaves, without any malleable jobs.
 
 use super::queue::{MainQueue, NodeIx};
 use infill_gaps::{GapStatistics, IdleTime};
 
 /// The statistics of the gaps that a main queue leaves, over the whole log or its first `most_secs` seconds.
-/// The queue itself is not moved on.
+/// Replays a copy of the queue.
 pub fn gap_statistics(queue: &MainQueue, most_secs: Option<i64>) -> GapStatistics {
     let (start, end) = queue.time_span();
     let end = most_secs.map_or(end, |most| end.min(start.saturating_add(most)));
     GapStatistics::from_intervals(
-        &replay_gaps(queue.clone(), (start, end)),
+        &replay_gaps(queue.clone(), start, end),
         queue.node_names().len(),
         (start, end),
     )
 }
 
 /// Replays the queue from its start to its end.
-fn replay_gaps(mut queue: MainQueue, (start, end): (i64, i64)) -> Vec<IdleTime> {
-    // An idle log says when nodes are idle, a job log when they are not.
+fn replay_gaps(mut queue: MainQueue, start: i64, end: i64) -> Vec<IdleTime> {
+    // An idle log has the times when nodes are idle, a job log the times when they are busy.
     let first =
         matches!(queue, MainQueue::Log(_)).then(|| queue.next_change().map_or(start, |at| at.min(start)));
     let mut since: Vec<Option<i64>> = vec![first; queue.node_names().len()];

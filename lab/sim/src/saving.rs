@@ -1,9 +1,9 @@
-//! Jobs that save at the same time through one file system.
+//! Simulates jobs that save at the same time through one file system.
 
 use super::job::SimJob;
 use super::queue::NodeIx;
 
-/// Work below this is done, s: sums of seconds are no exact numbers.
+/// A save with less work than this left is done, s: sums of seconds are not exact.
 const DONE_TOLERANCE_SECS: f64 = 1e-6;
 
 /// One job that saves to leave nodes.
@@ -19,18 +19,17 @@ pub(super) struct PendingSave {
     left_secs: f64,
 }
 
-/// All saves under way. While k jobs save, each gets on at 1 / (1 + c (k − 1)) of the speed that it has
-/// alone.
+/// All saves in progress. While k jobs save, each has 1 / (1 + c (k − 1)) of the speed that it has alone.
 #[derive(Clone, Debug)]
 pub(super) struct ConcurrentSaves {
-    /// That c: 0 where jobs do not feel each other, 1 where they share one pipe.
+    /// This is c: 0 if jobs do not slow each other down, 1 if they share one pipe.
     shared: f64,
     now: f64,
     under_way: Vec<PendingSave>,
 }
 
 impl ConcurrentSaves {
-    /// Nobody saves yet.
+    /// No saves yet, at the time `now`, s.
     pub fn new(shared: f64, now: f64) -> Self {
         ConcurrentSaves { shared: shared.clamp(0.0, 1.0), now, under_way: Vec::new() }
     }
@@ -40,38 +39,37 @@ impl ConcurrentSaves {
         self.shared > 0.0
     }
 
-    /// A job begins to save, which takes so many seconds alone.
+    /// Begins a save that takes `secs` seconds if no other job saves.
     pub fn begin_save(&mut self, job: SimJob, nodes: Vec<NodeIx>, secs: f64) {
         self.under_way.push(PendingSave { job, nodes, began: self.now, left_secs: secs.max(0.0) });
     }
 
-    /// When the next is done, if nobody else begins.
+    /// When the next save is done, if no other begins.
     pub fn next_completion(&self) -> Option<f64> {
         let least = self.under_way.iter().map(|save| save.left_secs).reduce(f64::min)?;
         Some(self.now + least * self.slowdown())
     }
 
-    /// Lets time pass up to `at`. Returns those that are done, with the moment of each.
+    /// Advances to `at`. Returns the saves that are done, each with its moment.
     pub fn advance_to(&mut self, at: f64) -> Vec<(PendingSave, f64)> {
         let mut done = Vec::new();
         while let Some(next) = self.next_completion().filter(|next| *next <= at + DONE_TOLERANCE_SECS) {
             self.progress_to(next);
-            let is_done = |save: &PendingSave| save.left_secs <= DONE_TOLERANCE_SECS;
-            done.extend(self.under_way.iter().filter(|save| is_done(save)).map(|s| (s.clone(), next)));
-            self.under_way.retain(|save| !is_done(save));
+            let finished = self.under_way.extract_if(.., |save| save.left_secs <= DONE_TOLERANCE_SECS);
+            done.extend(finished.map(|save| (save, next)));
         }
         self.progress_to(at.max(self.now));
         done
     }
 
-    /// Seconds that leaving takes each of these nodes in all, if nobody else begins.
+    /// Seconds that leaving each of these nodes takes in total, if no other save begins.
     pub fn forecast_leaving(&self) -> Vec<(NodeIx, f64)> {
         let done = self.clone().advance_to(f64::INFINITY);
         let mut secs: Vec<(f64, NodeIx, f64)> = Vec::new();
         for (save, at) in &done {
             secs.extend(save.nodes.iter().map(|node| (save.began, *node, at - save.began)));
         }
-        // Of a node that was left twice, what counts is the last time.
+        // The last save counts for a node that was left twice.
         secs.sort_by(|a, b| a.0.total_cmp(&b.0));
         secs.into_iter().map(|(_, node, secs)| (node, secs)).collect()
     }
@@ -83,7 +81,9 @@ impl ConcurrentSaves {
     fn progress_to(&mut self, at: f64) {
         if at.is_finite() {
             let done_secs = (at - self.now) / self.slowdown();
-            self.under_way.iter_mut().for_each(|save| save.left_secs -= done_secs);
+            for save in &mut self.under_way {
+                save.left_secs -= done_secs;
+            }
             self.now = at;
         }
     }
@@ -95,7 +95,7 @@ mod tests {
     use infill_model::{JobId, ScalingCurve};
     use std::sync::Arc;
 
-    /// Moments at which jobs are done that begin at these moments and take so long alone.
+    /// The moments at which saves are done, from the moment each begins and the seconds that it takes alone.
     fn done(shared: f64, saves: &[(f64, f64)]) -> Vec<f64> {
         let curve = Arc::new(ScalingCurve::parse("1:10").unwrap());
         let mut saving = ConcurrentSaves::new(shared, 0.0);
@@ -110,7 +110,7 @@ mod tests {
         let forecast = saving.forecast_leaving();
         note(saving.advance_to(1e6));
         for (node, secs) in forecast {
-            assert_eq!(saves[node as usize].0 + secs.round(), ends[node as usize], "as was foreseen");
+            assert_eq!(saves[node as usize].0 + secs.round(), ends[node as usize], "as forecast");
         }
         ends
     }

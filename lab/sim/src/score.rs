@@ -1,14 +1,14 @@
-//! What came of a simulation.
+//! The results of a simulation.
 
 use serde::Serialize;
 
 use super::queue::NodeIx;
 use infill_model::JobId;
 
-/// Points of a series at most; more are averaged in pairs.
+/// Most points of a series; with more, neighbours are averaged.
 const MAX_SERIES_POINTS: usize = 4096;
 
-/// Spans of the node timeline at most; with more, only half as many nodes are shown.
+/// Most spans of the node timeline; with more, only half of the nodes are shown.
 const MAX_TIMELINE_SPANS: usize = 60_000;
 
 /// Why a job makes no samples.
@@ -26,11 +26,11 @@ pub enum ChangeCause {
 /// Weighted samples that were not made, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SampleLoss {
-    /// By pauses for changes that the policy wanted.
+    /// Lost in pauses for changes that the policy decided.
     pub rescale: f64,
-    /// By pauses, and work done again, because the main queue took nodes.
+    /// Lost in pauses and repeated work because the main queue took nodes.
     pub preemption: f64,
-    /// By pauses for changes made to measure a size.
+    /// Lost in pauses for changes that measure a size.
     pub probing: f64,
 }
 
@@ -44,26 +44,26 @@ impl SampleLoss {
     }
 }
 
-/// Jobs of the main queue that found a node still held.
+/// Delays of main jobs that found a node still held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct MainQueueDelays {
-    /// Jobs of the main queue that started while the simulation ran.
+    /// Main jobs that started during the simulation.
     pub jobs: u64,
-    /// Those that found a node held although their start there had been planned for longer than leaving
+    /// Main jobs that found a node held although their start there had been planned for longer than leaving
     /// takes.
     pub late: u64,
-    /// Those that found a node held because nothing, or another moment, had been planned.
+    /// Main jobs that found a node held because no start, or another time, had been planned.
     pub unforeseen: u64,
-    /// Seconds that the longest of these waited.
+    /// Seconds of the longest of these delays.
     pub longest_secs: f64,
-    /// Seconds that all of these waited.
+    /// Seconds of all these delays.
     pub total_secs: f64,
 }
 
 /// A stretch of time, with means over it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SeriesPoint {
-    /// Its beginning, s on the log's clock.
+    /// Its start, s on the log's clock.
     pub at: f64,
     /// Its length, s.
     pub secs: f64,
@@ -73,27 +73,27 @@ pub struct SeriesPoint {
     pub held: f64,
 }
 
-/// A node was held by a malleable job.
+/// A span in which a malleable job held a node, or in which the node was idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeSpan {
     /// The node.
     pub node: NodeIx,
-    /// From, s.
+    /// Start of the span, s.
     pub from: i64,
-    /// To, s.
+    /// End of the span, s.
     pub to: i64,
-    /// By whom; `None`: idle.
+    /// The malleable job; `None` if the node was idle.
     pub job: Option<JobId>,
 }
 
-/// What one job came to.
+/// The results of one job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobScore {
     /// Its id, as in [`NodeSpan::job`].
     pub id: JobId,
     /// Its name.
     pub name: String,
-    /// Its user; `None` where the workload names none.
+    /// Its user; `None` if the workload has none.
     pub user: Option<String>,
     /// Samples made.
     pub samples: f64,
@@ -106,27 +106,27 @@ pub struct JobScore {
     /// Rescales after its first start.
     pub rescales: u64,
     /// Seconds for which it was in the queue, with nodes or without: from its submission to its end, or to
-    /// that of the simulation.
+    /// the end of the simulation.
     pub present_secs: f64,
     /// Node-seconds held.
     pub node_secs: f64,
-    /// How often it began to hold nodes after it had held none. Other nodes in the very second in which it
-    /// lost its own are no new turn.
+    /// How often it began to hold nodes after it had held none. Getting other nodes in the same second in
+    /// which it lost its own is not a new turn.
     pub turns: u64,
     /// Seconds from its submission to its first node; `None` if it never had one.
     pub first_wait_secs: Option<f64>,
-    /// Seconds of its longest stretch in the queue without nodes; one that the simulation's end cuts off
-    /// counts as far as it came.
+    /// Seconds of its longest stretch in the queue without nodes. A stretch at the simulation's end counts up
+    /// to that end.
     pub longest_wait_secs: f64,
     /// Seconds in the queue without nodes.
     pub waited_secs: f64,
-    /// Node-seconds that its changes cost: of all its nodes while it paused for one, and of each newcomer
-    /// while it warmed up. Where the seconds of changes are charged at the rate before them, those times the
-    /// nodes before.
+    /// Node-seconds that its changes cost: all its nodes while it paused for a change, and each newcomer
+    /// while it warmed up. Where changes are charged at the old rate: their seconds times the nodes before
+    /// the change.
     pub changing_secs: f64,
 }
 
-/// What one policy came to.
+/// The results of one policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PolicyScore {
     /// The policy's name.
@@ -135,34 +135,34 @@ pub struct PolicyScore {
     pub work: f64,
     /// Samples of all jobs.
     pub samples: f64,
-    /// What was lost on the way.
+    /// Weighted samples that were lost, by cause.
     pub loss: SampleLoss,
     /// Node-seconds that the main queue did not use.
     pub idle_node_secs: f64,
     /// Node-seconds that malleable jobs held.
     pub held_node_secs: f64,
-    /// What the main queue had of it.
+    /// Delays of main jobs.
     pub preempted: MainQueueDelays,
     /// Rescales of all jobs, preemptions included.
     pub rescales: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u64,
-    /// Plans that the checker refused: 0, or there is a defect.
+    /// Plans that the checker refused. Any number but 0 shows a defect.
     pub refused_plans: u64,
-    /// Largest gap to the optimum that a round's plan was left with, as far as proved.
+    /// Largest proved gap to the optimum of all rounds' plans.
     pub worst_gap: f64,
     /// Jobs in the order of their submission.
     pub jobs: Vec<JobScore>,
-    /// Jobs that came to an end.
+    /// Number of jobs that ended.
     pub finished: usize,
-    /// Over time.
+    /// Idle and held nodes over time.
     pub series: Vec<SeriesPoint>,
-    /// Who was on each of the first nodes.
+    /// The jobs on each of the first nodes over time.
     pub timeline: Vec<NodeSpan>,
 }
 
 impl PolicyScore {
-    /// Mean seconds from a job's submission to its end, or to that of the simulation; `None` where none
+    /// Mean seconds from a job's submission to its end, or to the end of the simulation; `None` if no job
     /// ended.
     pub fn jct_mean_secs(&self) -> Option<f64> {
         let until = self.series.last().map_or(0.0, |last| last.at + last.secs);
@@ -175,7 +175,7 @@ impl PolicyScore {
     }
 }
 
-/// Means over time, with a bound on how many are kept.
+/// Means over time, with a bound on their number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeCountSeries {
     samples: Vec<SeriesPoint>,
@@ -211,11 +211,13 @@ impl NodeCountSeries {
 
 fn merge_points(a: &SeriesPoint, b: &SeriesPoint) -> SeriesPoint {
     let secs = a.secs + b.secs;
-    let mean = |x: f64, y: f64| (x * a.secs + y * b.secs) / secs.max(f64::MIN_POSITIVE);
-    SeriesPoint { at: a.at, secs, idle: mean(a.idle, b.idle), held: mean(a.held, b.held) }
+    let divisor = secs.max(f64::MIN_POSITIVE);
+    let idle = (a.idle * a.secs + b.idle * b.secs) / divisor;
+    let held = (a.held * a.secs + b.held * b.secs) / divisor;
+    SeriesPoint { at: a.at, secs, idle, held }
 }
 
-/// Who is on the nodes that the timeline shows.
+/// Records the owners of the nodes that the timeline shows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeTimeline {
     nodes: NodeIx,
@@ -229,7 +231,7 @@ impl NodeTimeline {
         NodeTimeline { nodes, ..NodeTimeline::default() }
     }
 
-    /// Notes who is on a node now: `None` for the main queue.
+    /// Records the owner of a node: `None` for the main queue, `Some(None)` for an idle node.
     pub fn note_owner(&mut self, node: NodeIx, now: i64, who: Option<Option<JobId>>) {
         if node >= self.nodes || self.open.get(&node).map(|(_, job)| *job) == who {
             return;
@@ -275,7 +277,7 @@ mod tests {
         }
         let spans = timeline.into_spans(most);
         assert!(spans.len() <= MAX_TIMELINE_SPANS && spans.iter().all(|s| s.node == 0), "{}", spans.len());
-        // Nothing of the node that is left is missing.
+        // The spans of the remaining node have no hole.
         assert!(spans.windows(2).all(|w| w[0].to == w[1].from));
         assert_eq!((spans.first().map(|s| s.from), spans.last().map(|s| s.to)), (Some(0), Some(most)));
     }

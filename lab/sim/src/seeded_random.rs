@@ -1,4 +1,4 @@
-//! Chance that can be copied and comes from a seed alone.
+//! A random number generator that can be copied and depends only on its seed.
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -20,7 +20,7 @@ impl SeededRandom {
     /// A number from 0 up to, not including, 1.
     pub fn next_uniform(&mut self) -> f64 {
         self.draws += 1;
-        // Each draw has a generator of its own, for those of `rand` cannot be copied.
+        // Each draw uses a new generator, because those of `rand` cannot be copied.
         StdRng::seed_from_u64(self.seed.rotate_left(32) ^ self.draws).random()
     }
 
@@ -29,8 +29,9 @@ impl SeededRandom {
         ((self.next_uniform() * end as f64) as usize).min(end.saturating_sub(1))
     }
 
-    /// A number between two positive ones whose logarithm is uniform.
-    pub(crate) fn log_uniform(&mut self, (from, to): (f64, f64)) -> f64 {
+    /// A number with a uniform logarithm in a range of two positive numbers.
+    pub(crate) fn log_uniform(&mut self, range: (f64, f64)) -> f64 {
+        let (from, to) = range;
         (from.ln() + self.next_uniform() * (to.ln() - from.ln())).exp()
     }
 

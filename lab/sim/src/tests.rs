@@ -1,4 +1,4 @@
-//! Whole simulations of small machines.
+//! Complete simulations of small clusters.
 
 use super::job::{ChangeAccounting, ChangeCause, CheckpointCosts, SimJob};
 use super::queue::{IdleQueue, MainQueue, NodeIx};
@@ -13,13 +13,13 @@ use infill_model::{
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 
 pub fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> SimulationSetup {
-    let idle = |(start, end, node): &(i64, i64, &str)| IdleInterval {
+    let end = intervals.iter().map(|(_, end, _)| *end).max().unwrap_or(0);
+    let intervals = intervals.iter().map(|(start, end, node)| IdleInterval {
         start: *start,
         end: *end,
         node: NodeName::new(node),
-    };
-    let end = intervals.iter().map(|i| i.1).max().unwrap_or(0);
-    let log = IdleLog { intervals: intervals.iter().map(idle).collect(), start: 0, end };
+    });
+    let log = IdleLog { intervals: intervals.collect(), start: 0, end };
     let curve = NamedCurve { name: "linear".to_owned(), curve: ScalingCurve::parse("1:10,64:640").unwrap() };
     SimulationSetup {
         queue: MainQueue::Idle(IdleQueue::new(&log, usize::MAX)),
@@ -43,14 +43,14 @@ pub fn simulate(setup: &SimulationSetup, policy: &str) -> PolicyScore {
 }
 
 #[test]
-fn one_job_on_two_nodes_of_which_one_leaves() {
-    // Starts at 0 on both nodes, loses one at 1000 and pauses, has the other up to 2000.
+fn one_job_on_two_nodes_loses_one() {
+    // The job starts at 0 on both nodes, loses one at 1000 and pauses, and has the other up to 2000.
     let setup = setup(&[(0, 2000, "n1"), (0, 1000, "n2")], 1);
     let bound = simulate(&setup, "bound");
     assert_eq!(bound.samples, 2000.0 * 10.0 + 1000.0 * 10.0);
     for policy in ["freetrain@120", "infill-known", "equal-share", "fcfs-max"] {
         let outcome = simulate(&setup, policy);
-        // A policy with a lead may lose the lead's node, and then starts anew.
+        // A policy with a lead may lose the lead's node, and then starts again.
         let pauses = [(982.0 * 20.0 + 988.0 * 10.0), (982.0 * 20.0 + 982.0 * 10.0)];
         assert!(pauses.contains(&outcome.samples), "{policy}: {}", outcome.samples);
         assert_eq!(outcome.loss.rescale, 18.0 * 20.0, "{policy}");
@@ -64,8 +64,8 @@ fn newcomers_warm_up_on_their_own_nodes_while_the_others_train() {
     let mut setup = setup(&[(0, 2000, "n1"), (500, 1000, "n2"), (600, 610, "n3")], 1);
     setup.costs = RescaleCosts { up_secs: 3.0, down_secs: 2.0, start_secs: 18.0 };
     setup.warm_secs = 20.0;
-    // Starts at 0; n2 comes at 500, is warm at 520, and is lost at 1000. What n3 does in its ten seconds
-    // costs nobody anything.
+    // The job starts at 0. n2 comes at 500, is warm at 520, and is lost at 1000. n3 leaves after ten seconds
+    // and costs the others nothing.
     let samples = (520.0 - 18.0) * 10.0 + (1000.0 - 523.0) * 20.0 + (2000.0 - 1002.0) * 10.0;
     let outcome = simulate(&setup, "fcfs-max");
     assert_eq!(outcome.samples, samples);
@@ -89,7 +89,7 @@ fn a_lead_that_is_lost_comes_back_while_the_others_train() {
     };
     let before = (500.0 - 18.0) * 40.0;
     assert_eq!(done(3, 10.0), before + (1000.0 - 502.0) * 30.0, "a wing");
-    // One more node waits for the lead until 518; then all three go on.
+    // One more node waits for the lead until 518; then all three continue.
     assert_eq!(done(0, 10.0), before + (518.0 - 502.0) * 20.0 + (1000.0 - 521.0) * 30.0, "the lead");
     assert_eq!(done(0, 0.0), before + (1000.0 - 518.0) * 30.0, "the lead of a job that restarts");
 }
@@ -104,12 +104,12 @@ fn without_time_to_save_the_work_since_the_last_checkpoint_is_lost() {
     let lost = before.samples - after.samples;
     assert!((lost - 400.0 * 20.0).abs() <= 20.0 * 20.0, "{lost}");
     assert!((after.loss.preemption - before.loss.preemption - lost).abs() < 1e-6);
-    // The bound has always saved.
+    // The bound always has time to save.
     assert_eq!(simulate(&setup, "bound").samples, 2000.0 * 10.0 + 1000.0 * 10.0);
 }
 
 #[test]
-fn checkpoints_come_in_their_time_whatever_else_happens() {
+fn checkpoints_keep_their_interval_whatever_other_events_happen() {
     let lost = |events: &[f64]| {
         let curve = std::sync::Arc::new(ScalingCurve::parse("1:10,64:640").unwrap());
         let mut job = SimJob::new(JobId(1), "x", curve, (1, 64), 0);
@@ -120,7 +120,7 @@ fn checkpoints_come_in_their_time_whatever_else_happens() {
         job.lose_nodes(&[1].into(), false, &COSTS, &checkpoints, 1000, &mut loss);
         loss.preemption
     };
-    // It runs from 18 on, and saves at 618.
+    // The job runs from 18 on, and saves at 618.
     assert_eq!(lost(&[]), 382.0 * 20.0);
     for events in [[18.0, 400.0], [617.0, 618.0], [10.0, 999.0]] {
         assert!((lost(&events) - 382.0 * 20.0).abs() < 1e-6, "{events:?}");
@@ -148,7 +148,7 @@ fn the_published_accounting_charges_the_old_rate_and_no_start() {
 }
 
 #[test]
-fn the_same_setup_has_the_same_outcome_and_nobody_beats_the_bound() {
+fn the_same_setup_has_the_same_outcome_and_no_policy_beats_the_bound() {
     let many: Vec<(i64, i64, String)> = (0..12i64)
         .flat_map(|n| {
             (0..8i64).map(move |k| (k * 1500 + n * 70, k * 1500 + n * 70 + 300 + n * k * 10, format!("n{n}")))

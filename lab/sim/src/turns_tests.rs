@@ -1,4 +1,4 @@
-//! Whose turn it is, in whole simulations: short jobs before long ones, and users by their shares.
+//! Complete simulations of priorities: short jobs before long ones, and users by their shares.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use infill_model::{
     trace::{IdleInterval, IdleLog, NamedCurve, WorkloadJob},
 };
 
-/// Eight nodes that nobody else wants.
+/// Eight nodes without main jobs.
 fn setup(jobs: &[WorkloadJob], secs: i64) -> SimulationSetup {
     let log = IdleLog {
         intervals: (1..9)
@@ -61,13 +61,13 @@ fn simulate(setup: &SimulationSetup, policy: &str, objective: PlanningObjective)
     run_simulation(setup, policy.build_policy(&config), &mut |_| {})
 }
 
-/// Node-seconds of each user; who it is stands before the dash in a job's name.
-fn by_user(balance: &PolicyScore) -> BTreeMap<&str, f64> {
-    let mut of: BTreeMap<&str, f64> = BTreeMap::new();
-    for job in &balance.jobs {
-        *of.entry(job.name.split('-').next().unwrap_or("")).or_default() += job.node_secs;
+/// Node-seconds of each user, whose name is the part of a job's name before the dash.
+fn by_user(score: &PolicyScore) -> BTreeMap<&str, f64> {
+    let mut node_secs: BTreeMap<&str, f64> = BTreeMap::new();
+    for job in &score.jobs {
+        *node_secs.entry(job.name.split('-').next().unwrap_or("")).or_default() += job.node_secs;
     }
-    of
+    node_secs
 }
 
 #[test]
@@ -76,10 +76,10 @@ fn many_small_jobs_of_one_user_do_not_starve_the_large_one_of_another() {
     let jobs: Vec<WorkloadJob> = small.chain([job("bob-0", "bob", "wide", 0, 1e9)]).collect();
     let setup = setup(&jobs, 3600);
     for policy in ["infill", "infill-known"] {
-        let balance = simulate(&setup, policy, PlanningObjective::Completion);
-        let of = by_user(&balance);
-        let share = of["bob"] / (of["alice"] + of["bob"]);
-        assert!((0.45..=0.55).contains(&share), "{policy}: {of:?}");
+        let score = simulate(&setup, policy, PlanningObjective::Completion);
+        let node_secs = by_user(&score);
+        let share = node_secs["bob"] / (node_secs["alice"] + node_secs["bob"]);
+        assert!((0.45..=0.55).contains(&share), "{policy}: {node_secs:?}");
     }
 }
 
@@ -90,8 +90,8 @@ fn short_jobs_end_before_long_ones() {
     let short = (0..20).map(|n| job(&format!("short-{n}"), "alice", "wide", 600 + 120 * n, 9000.0));
     let setup = setup(&long.chain(short).collect::<Vec<_>>(), 10_000);
     let jct = |objective| {
-        let balance = simulate(&setup, "infill-known", objective);
-        let short = balance.jobs.iter().filter(|j| j.name.starts_with("short"));
+        let score = simulate(&setup, "infill-known", objective);
+        let short = score.jobs.iter().filter(|j| j.name.starts_with("short"));
         let times = short.map(|j| j.ended_at.unwrap_or(10_000.0) - j.submitted_at as f64);
         times.sum::<f64>() / 20.0
     };

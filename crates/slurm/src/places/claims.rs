@@ -1,8 +1,8 @@
-//! Which places planned starts claim.
+//! Computes which places planned starts claim.
 //!
-//! Backfill's plan names nodes, and on each the job takes what it asked for. By then the main jobs will be
-//! gone whose time is over. What is still missing of CPUs, memory or GPUs is had from ours: those that leave
-//! anyway, then the youngest; and free places that lose their share by it are no places any more.
+//! Backfill's plan names nodes, and on each node the job takes what it asked for. By then, main jobs whose
+//! time limit is over will be gone. If CPUs, memory or GPUs are still missing, malleable jobs give them:
+//! first jobs that are leaving anyway, then the youngest. Free places that lose their share are claimed too.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::lent_node::{LentNode, NodeOccupant, PlaceIndex};
 use infill_model::{Job, JobId, NodeName, Resources, UnixTime};
 
-/// The places that each planned start claims, of those on which no main job is. Jobs that start earlier come
+/// The places that each planned start claims, among those without a main job. Jobs that start earlier claim
 /// first; each place is claimed once.
 pub(super) fn planned_claims(
     lent: &[LentNode],
@@ -19,15 +19,15 @@ pub(super) fn planned_claims(
     jobs: &[Job],
     partition: &str,
 ) -> BTreeMap<JobId, Vec<PlaceIndex>> {
-    let waits = jobs.iter().filter(|j| j.waits_in_main_queue(partition) && !j.scheduled_nodes.is_empty());
-    let mut planned: Vec<(UnixTime, &Job)> = waits.filter_map(|j| Some((j.start_time?, j))).collect();
+    let waiting = jobs.iter().filter(|j| j.waits_in_main_queue(partition) && !j.scheduled_nodes.is_empty());
+    let mut planned: Vec<(UnixTime, &Job)> = waiting.filter_map(|j| Some((j.start_time?, j))).collect();
     planned.sort_by_key(|(at, job)| (*at, job.id));
-    let mut grounds: FxHashMap<usize, NodeClaims<'_>> = FxHashMap::default();
+    let mut claims_by_node: FxHashMap<usize, NodeClaims<'_>> = FxHashMap::default();
     let mut claims: BTreeMap<JobId, Vec<PlaceIndex>> = BTreeMap::new();
     for (at, job) in planned {
         for node in job.scheduled_nodes.iter().filter_map(|n| index.get(n).copied()) {
-            let ground = grounds.entry(node).or_insert_with(|| NodeClaims::for_node(&lent[node]));
-            let taken = ground.claim_places(job.wants.as_ref(), at);
+            let node_claims = claims_by_node.entry(node).or_insert_with(|| NodeClaims::for_node(&lent[node]));
+            let taken = node_claims.claim_places(job.wants.as_ref(), at);
             if !taken.is_empty() {
                 claims.entry(job.id).or_default().extend(taken.into_iter().map(|gpu| (node, gpu)));
             }
@@ -36,7 +36,7 @@ pub(super) fn planned_claims(
     claims
 }
 
-/// CPUs, memory and GPUs, of which there may be less than nothing.
+/// CPUs, memory and GPUs, which may be negative.
 #[derive(Clone, Copy, Default)]
 struct SignedResources {
     cpus: i64,
@@ -63,15 +63,15 @@ impl SignedResources {
     }
 }
 
-/// One node, and what planned starts have claimed of it so far.
+/// One node, and what planned starts have claimed on it so far.
 struct NodeClaims<'a> {
     lent: &'a LentNode,
-    /// What they take.
+    /// The resources that these starts take.
     claimed: SignedResources,
-    /// Jobs of ours that make room.
+    /// The malleable jobs that have to leave for them.
     leaving: Vec<JobId>,
-    /// Places that are claimed.
-    spoken: Vec<bool>,
+    /// Whether each place is claimed.
+    is_claimed: Vec<bool>,
 }
 
 impl<'a> NodeClaims<'a> {
@@ -80,22 +80,23 @@ impl<'a> NodeClaims<'a> {
             lent,
             claimed: SignedResources::default(),
             leaving: Vec::new(),
-            spoken: vec![false; lent.on.len()],
+            is_claimed: vec![false; lent.on.len()],
         }
     }
 
-    /// The places that a job claims which starts at this moment and wants this of the node, or all of it.
+    /// Claims the places for a job that starts at this moment. It wants these resources of the node, or with
+    /// `None` all of it. Returns the places that were not claimed before.
     fn claim_places(&mut self, wants: Option<&Resources>, at: UnixTime) -> Vec<usize> {
-        let before = self.spoken.clone();
+        let claimed_before = self.is_claimed.clone();
         let wants = SignedResources::from_resources(wants.unwrap_or(&self.lent.node.has));
         while self.remaining_at(at).minus(wants).is_debt() {
-            let ours = self.lent.holders.iter().filter(|h| h.ours && !self.leaving.contains(&h.job));
-            // Who leaves anyway makes room before anybody else does.
-            let first = ours.map(|h| (h.leaves, h.job)).max();
-            let Some((_, first)) = first else { break };
-            self.leaving.push(first);
-            for (on, spoken) in self.lent.on.iter().zip(&mut self.spoken) {
-                *spoken |= *on == Some(first);
+            let stays = self.lent.holders.iter().filter(|h| h.ours && !self.leaving.contains(&h.job));
+            // A job that leaves anyway goes first, then the youngest.
+            let next = stays.map(|h| (h.leaves, h.job)).max();
+            let Some((_, next_to_leave)) = next else { break };
+            self.leaving.push(next_to_leave);
+            for (on, is_claimed) in self.lent.on.iter().zip(&mut self.is_claimed) {
+                *is_claimed |= *on == Some(next_to_leave);
             }
         }
         let SignedResources { cpus, memory_mib, gpus } = wants;
@@ -103,16 +104,22 @@ impl<'a> NodeClaims<'a> {
         self.claimed.memory_mib = self.claimed.memory_mib.saturating_add(memory_mib);
         self.claimed.gpus = self.claimed.gpus.saturating_add(gpus);
         self.claim_unusable_places(at);
-        (0..self.spoken.len()).filter(|gpu| self.spoken[*gpu] && !before[*gpu]).collect()
+        (0..self.is_claimed.len()).filter(|gpu| self.is_claimed[*gpu] && !claimed_before[*gpu]).collect()
     }
 
-    /// Whether a job is on the node at this moment.
+    /// Whether an occupant is still on the node at this moment.
     fn is_present_at(&self, holder: &NodeOccupant, at: UnixTime) -> bool {
-        let ends = !holder.ours && holder.end.is_some_and(|end| end <= at);
-        !ends && !self.leaving.contains(&holder.job)
+        let has_ended = !holder.ours && holder.end.is_some_and(|end| end <= at);
+        !has_ended && !self.leaving.contains(&holder.job)
     }
 
-    /// What is left at this moment.
+    /// Whether no job that is still on the node at this moment has this place.
+    fn is_vacant_at(&self, gpu: usize, at: UnixTime) -> bool {
+        let Some(job) = self.lent.on[gpu] else { return true };
+        !self.lent.holders.iter().any(|holder| holder.job == job && self.is_present_at(holder, at))
+    }
+
+    /// The resources that neither occupants nor claims take at this moment.
     fn remaining_at(&self, at: UnixTime) -> SignedResources {
         let has = &self.lent.node.has;
         let holders = self.lent.holders.iter().filter(|h| self.is_present_at(h, at));
@@ -120,7 +127,7 @@ impl<'a> NodeClaims<'a> {
         held.fold(SignedResources::from_resources(has), SignedResources::minus).minus(self.claimed)
     }
 
-    /// How many places what is left makes.
+    /// Number of places that the remaining resources suffice for.
     fn usable_places(&self, at: UnixTime) -> i64 {
         let left = self.remaining_at(at);
         let unit = self.lent.unit;
@@ -130,17 +137,18 @@ impl<'a> NodeClaims<'a> {
         gpus.min(left.cpus / i64::from(unit.cpus.max(1))).min(memory).max(0)
     }
 
-    /// Claims as many free places as are more than what is left makes. Those on which a main job still is
-    /// need not be claimed: nobody is sent there.
+    /// Claims the free places for which the remaining resources do not suffice. Places that a main job still
+    /// has need no claim: infill sends no job there.
     fn claim_unusable_places(&mut self, at: UnixTime) {
-        let stayer = |job: JobId| self.lent.holders.iter().any(|h| h.job == job && self.is_present_at(h, at));
-        let empty = |gpu: usize| self.lent.on[gpu].is_none_or(|job| !stayer(job));
-        let all: Vec<usize> = (0..self.lent.on.len()).filter(|gpu| empty(*gpu)).collect();
-        let beyond = all.len() as i64 - self.usable_places(at);
-        let others = all.iter().filter(|gpu| self.spoken[**gpu] || !self.lent.is_free(**gpu)).count() as i64;
-        let more = usize::try_from(beyond - others).unwrap_or(0);
-        let free = all.into_iter().rev().filter(|gpu| self.lent.is_free(*gpu) && !self.spoken[*gpu]);
-        let claimed: Vec<usize> = free.take(more).collect();
-        claimed.into_iter().for_each(|gpu| self.spoken[gpu] = true);
+        let vacant: Vec<usize> = (0..self.lent.on.len()).filter(|gpu| self.is_vacant_at(*gpu, at)).collect();
+        let unusable = vacant.len() as i64 - self.usable_places(at);
+        let unavailable =
+            vacant.iter().filter(|gpu| self.is_claimed[**gpu] || !self.lent.is_free(**gpu)).count() as i64;
+        let to_claim = usize::try_from(unusable - unavailable).unwrap_or(0);
+        let free = vacant.into_iter().rev().filter(|gpu| self.lent.is_free(*gpu) && !self.is_claimed[*gpu]);
+        let claimed: Vec<usize> = free.take(to_claim).collect();
+        for gpu in claimed {
+            self.is_claimed[gpu] = true;
+        }
     }
 }

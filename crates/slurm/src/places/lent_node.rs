@@ -1,58 +1,58 @@
-//! A node that is lent in parts, its GPUs or some of its CPUs at a time, and who is on which of them.
+//! A node that is lent in parts, by single GPUs or by some CPUs each, and the jobs on these parts.
 
 use crate::gres;
 use infill_model::{
     CpuMemory, GpuCounts, Job, JobId, LendingUnit, Node, NodeState, NodeType, PlaceShare, Resources, UnixTime,
 };
 
-/// A place: the node's place among those that are lent, and the number of the part.
+/// A place: the index of the node among the lent nodes, and the number of the part.
 pub(super) type PlaceIndex = (usize, usize);
 
 /// A job on a node that is lent.
 #[derive(Debug)]
 pub(super) struct NodeOccupant {
     pub job: JobId,
-    /// Whether it is one of the malleable partition.
+    /// Whether it is in the malleable partition.
     pub ours: bool,
-    /// Whether it does more than clean up.
+    /// Whether it runs, and is not just cleaning up.
     pub runs: bool,
-    /// Whether it is on its way off the node: it cleans up, or Slurm has told it to leave.
+    /// Whether it is leaving the node: it is cleaning up, or Slurm preempts it.
     pub leaves: bool,
     /// When its time limit ends it.
     pub end: Option<UnixTime>,
     /// The places that it was sent to.
     pub asked: Vec<usize>,
-    /// What it has of the node; `None`: all of it.
+    /// The resources that it has on the node; `None` if it has all of them.
     pub holds: Option<Resources>,
 }
 
 /// A node that is lent in parts.
 #[derive(Debug)]
 pub(super) struct LentNode {
-    /// The node.
+    /// The node as Slurm shows it.
     pub node: Node,
-    /// What one place of it comes with.
+    /// The resources of one place.
     pub unit: LendingUnit,
-    /// The type of such a place.
+    /// The node type of one place.
     node_type: NodeType,
     /// The job on each place.
     pub on: Vec<Option<JobId>>,
-    /// All jobs on it.
+    /// All jobs on the node.
     pub holders: Vec<NodeOccupant>,
-    /// Places that no job is on, and that are of no use: the CPUs or the memory that belong to them has this
-    /// main job, if any has.
+    /// Vacant places that are unusable because jobs have their CPUs or memory. Each comes with the main job
+    /// that has most CPUs, if there is one.
     pub starved: Vec<(usize, Option<JobId>)>,
-    /// Places that no job is on, and that nobody may be sent to: ours have all CPUs of the node that the
-    /// partition may have.
+    /// Vacant places that stay empty because malleable jobs have all CPUs that the partition may have on this
+    /// node.
     capped: Vec<usize>,
-    /// What no job has of the node, so far as ours may have it; nothing where that is not sure.
+    /// The free resources that malleable jobs may use; none where the records are doubtful.
     free: CpuMemory,
     /// Whether the records of the node and its jobs contradict each other.
     doubtful: bool,
 }
 
 impl LentNode {
-    /// A node with this `unit`, and the jobs that were on its places.
+    /// A node that is lent in parts of this `unit`. `on` has the jobs that were on its places.
     pub fn new(node: Node, unit: LendingUnit, mut on: Vec<Option<JobId>>) -> LentNode {
         on.resize(unit.part_count(&node.has) as usize, None);
         let gres = match node.has.gpus.only_type() {
@@ -61,14 +61,20 @@ impl LentNode {
             None => String::new(),
         };
         let node_type = gres::node_type(&gres, i64::from(unit.cpus), &node.features);
-        let holders = Vec::new();
-        let starved = Vec::new();
-        let capped = Vec::new();
-        let free = CpuMemory::default();
-        LentNode { node, unit, node_type, on, holders, starved, capped, free, doubtful: false }
+        LentNode {
+            node,
+            unit,
+            node_type,
+            on,
+            holders: Vec::new(),
+            starved: Vec::new(),
+            capped: Vec::new(),
+            free: CpuMemory::default(),
+            doubtful: false,
+        }
     }
 
-    /// Gives the jobs on the node their places; all of ours together may have so many CPUs.
+    /// Gives the jobs on the node their places. All malleable jobs together may have `max_cpus` CPUs.
     pub fn assign_places(&mut self, max_cpus: Option<u32>) {
         for on in &mut self.on {
             on.take_if(|job| !self.holders.iter().any(|h| h.job == *job));
@@ -82,8 +88,8 @@ impl LentNode {
         self.find_usable(max_cpus);
     }
 
-    /// Those whose place somebody knows come first: others go where they are not. Of two that were sent to
-    /// one place, the one that is there has it, unless it has ended already and cleans up.
+    /// Assigns the jobs that were sent to named places, before all others. If two jobs were sent to one
+    /// place, the one that is there keeps it, unless it has ended and is cleaning up.
     fn assign_sent_jobs(&mut self) {
         let mut sent: Vec<(bool, bool, JobId, &[usize])> = Vec::new();
         for holder in &self.holders {
@@ -95,77 +101,86 @@ impl LentNode {
             }
         }
         sent.sort_unstable();
-        let mut fixed = vec![false; self.on.len()];
+        let mut is_assigned = vec![false; self.on.len()];
         for (_, _, job, places) in sent {
-            if places.iter().any(|place| fixed[*place]) {
+            if places.iter().any(|place| is_assigned[*place]) {
                 continue;
             }
-            // It has no others.
+            // It leaves the places that it had before.
             self.on.iter_mut().filter(|on| **on == Some(job)).for_each(|on| *on = None);
             for place in places {
-                (self.on[*place], fixed[*place]) = (Some(job), true);
+                self.on[*place] = Some(job);
+                is_assigned[*place] = true;
             }
         }
     }
 
-    /// The places that a job was sent to, by its comment. No more of them than it holds: users write the
-    /// comments of their jobs.
+    /// The places that a job was sent to, by its comment, but not more than its resources amount to: users
+    /// write the comments of their jobs.
     fn places_sent_to<'a>(&self, holder: &'a NodeOccupant) -> &'a [usize] {
-        let said = self.reported_places(holder).filter(|_| holder.runs);
-        let most = said.map_or(usize::MAX, |said| said.max(self.nearest_places(holder)));
-        &holder.asked[..holder.asked.len().min(most)]
+        let reported = self.reported_places(holder).filter(|_| holder.runs);
+        let limit = reported.map_or(usize::MAX, |count| count.max(self.nearest_places(holder)));
+        &holder.asked[..holder.asked.len().min(limit)]
     }
 
-    /// Of how many places a job has something, by what it holds; `None` where Slurm does not say it.
+    /// Number of places that a job has at least in part, by its resources; `None` where Slurm does not report
+    /// them.
     fn reported_places(&self, holder: &NodeOccupant) -> Option<usize> {
         let holds = holder.holds.as_ref()?;
-        let count = match self.unit.has_gpu {
-            true => holds.gpus.total_count(),
-            // Main jobs may share one: all that they leave together counts ([`LentNode::find_usable`]).
-            false if !holder.ours => 0,
-            // Slurm gives whole cores, so that it may have a CPU more than it asked for.
-            false if !holder.asked.is_empty() => self.unit.units_needed(holds).min(holder.asked.len() as u32),
-            false => self.unit.units_needed(holds),
+        let count = if self.unit.has_gpu {
+            holds.gpus.total_count()
+        } else if !holder.ours {
+            // Main jobs may share a place: only what they leave together counts ([`LentNode::find_usable`]).
+            0
+        } else if holder.asked.is_empty() {
+            self.unit.units_needed(holds)
+        } else {
+            // Slurm allocates whole cores, so a job may have one CPU more than it asked for.
+            self.unit.units_needed(holds).min(holder.asked.len() as u32)
         };
         Some(count as usize)
     }
 
-    /// How many places have the CPUs and the memory that a job has.
+    /// Number of places whose CPUs and memory come nearest to those of a job.
     fn nearest_places(&self, holder: &NodeOccupant) -> usize {
         holder.holds.as_ref().map_or(0, |holds| self.unit.units_nearest(holds) as usize)
     }
 
-    /// Gives a job so many places as it has GPUs, or CPUs where there are none; it may have some already.
-    /// Sets what it holds by that, where Slurm does not say it.
+    /// Gives a job as many places as it has GPUs, or CPUs where there are no GPUs. It may have some already.
+    /// Sets the resources that it holds accordingly, where Slurm does not report them.
     fn assign_job(&mut self, holder: &mut NodeOccupant) {
-        let mut mine: Vec<usize> =
+        let mut places: Vec<usize> =
             (0..self.on.len()).filter(|gpu| self.on[*gpu] == Some(holder.job)).collect();
-        let said = self.reported_places(holder);
-        let count = match said {
-            // One of ours that has its nodes for itself is none that we have sent so.
+        let reported = self.reported_places(holder);
+        let count = match reported {
+            // infill does not launch malleable jobs with whole nodes here, so count the places it was sent
+            // to.
             None if holder.ours => holder.asked.len().max(1),
             None => self.on.len(),
-            // A worker with the CPUs or the memory of several has as many, whatever GPUs it asked for.
-            Some(said) if holder.runs && holder.ours => {
-                said.max(holder.asked.len().min(self.nearest_places(holder)))
+            // A worker with the CPUs or the memory of several places has them all, whatever GPUs it asked
+            // for.
+            Some(reported) if holder.runs && holder.ours => {
+                reported.max(holder.asked.len().min(self.nearest_places(holder)))
             }
-            Some(said) if holder.runs => said,
-            // While a job cleans up its record has no GPUs any more, but its node's has.
-            Some(said) => said.max(mine.len()).max(holder.asked.len()),
+            Some(reported) if holder.runs => reported,
+            // While a job is cleaning up, its record has no GPUs any more, but its node's record still has.
+            Some(reported) => reported.max(places.len()).max(holder.asked.len()),
         };
-        self.doubtful |= said.is_none() && holder.ours;
-        for gpu in mine.split_off(count.min(mine.len())) {
+        self.doubtful |= reported.is_none() && holder.ours;
+        for gpu in places.split_off(count.min(places.len())) {
             self.on[gpu] = None;
         }
-        let missing = count - mine.len();
-        let gets: Vec<usize> =
+        let missing = count - places.len();
+        let vacant: Vec<usize> =
             (0..self.on.len()).filter(|gpu: &usize| self.on[*gpu].is_none()).take(missing).collect();
-        self.doubtful |= gets.len() < missing;
-        gets.into_iter().for_each(|gpu| self.on[gpu] = Some(holder.job));
+        self.doubtful |= vacant.len() < missing;
+        for gpu in vacant {
+            self.on[gpu] = Some(holder.job);
+        }
         let kind = self.node.has.gpus.only_type().unwrap_or_default();
         match &mut holder.holds {
             None if holder.ours => holder.holds = Some(self.unit.resources_of_units(count, kind)),
-            Some(holds) if said < Some(count) && self.unit.has_gpu && !holder.runs => {
+            Some(holds) if reported < Some(count) && self.unit.has_gpu && !holder.runs => {
                 holds.gpus =
                     GpuCounts::from_counts([(kind.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))]);
             }
@@ -173,7 +188,12 @@ impl LentNode {
         }
     }
 
-    /// Finds out how many of the free places are of use.
+    /// Number of places for which these resources suffice.
+    fn usable_places(&self, resources: Option<&Resources>) -> usize {
+        resources.map_or(0, |resources| self.unit.units_in(resources) as usize)
+    }
+
+    /// Determines how many of the vacant places are usable.
     fn find_usable(&mut self, max_cpus: Option<u32>) {
         let mut held = Resources::default();
         let mut cpus_of_ours = 0u32;
@@ -187,43 +207,43 @@ impl LentNode {
         let left = self.node.has.checked_sub(&held);
         let is_whole = self.holders.iter().any(|h| h.holds.is_none());
         self.doubtful |= (left.is_none() || self.node.used != held) && !is_whole;
-        let may_have = max_cpus.map_or(u32::MAX, |most| most.saturating_sub(cpus_of_ours));
-        let usable = |most: u32| {
-            let left = left.clone().map(|left| Resources { cpus: left.cpus.min(most), ..left });
-            left.map_or(0, |left| self.unit.units_in(&left)) as usize
-        };
-        self.free = match &left {
-            Some(left) if !self.doubtful => {
-                CpuMemory { cpus: left.cpus.min(may_have), memory_mib: left.memory_mib }
-            }
+        let cpus_allowed = max_cpus.map_or(u32::MAX, |limit| limit.saturating_sub(cpus_of_ours));
+        let left_for_ours = left.clone().map(|left| Resources { cpus: left.cpus.min(cpus_allowed), ..left });
+        self.free = match &left_for_ours {
+            Some(left) if !self.doubtful => CpuMemory { cpus: left.cpus, memory_mib: left.memory_mib },
             _ => CpuMemory::default(),
         };
-        let (usable, allowed) = (usable(u32::MAX), usable(may_have));
-        let free: Vec<usize> = (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).collect();
-        // Whichever main job has most CPUs keeps the last places from being of use.
-        let main = self.holders.iter().filter(|h| !h.ours);
-        let most = main.max_by_key(|h| h.holds.as_ref().map_or(u32::MAX, |holds| holds.cpus)).map(|h| h.job);
-        self.capped = free.iter().take(usable).skip(allowed).copied().collect();
-        self.starved = free.into_iter().skip(usable).map(|gpu| (gpu, most)).collect();
+        let usable = self.usable_places(left.as_ref());
+        let allowed = self.usable_places(left_for_ours.as_ref());
+        let vacant: Vec<usize> = (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).collect();
+        // The main job with most CPUs counts as the user of the unusable places.
+        let main_jobs = self.holders.iter().filter(|h| !h.ours);
+        let largest =
+            main_jobs.max_by_key(|h| h.holds.as_ref().map_or(u32::MAX, |holds| holds.cpus)).map(|h| h.job);
+        self.capped = vacant.iter().take(usable).skip(allowed).copied().collect();
+        self.starved = vacant.into_iter().skip(usable).map(|gpu| (gpu, largest)).collect();
     }
 
-    /// Whether no job is on a place, and somebody may be sent there.
+    /// Whether a place is vacant and infill may send a job there.
     pub fn is_free(&self, gpu: usize) -> bool {
         self.on[gpu].is_none() && !self.is_starved(gpu) && !self.capped.contains(&gpu)
     }
 
-    /// Whether no job is on a place, but it is of no use.
+    /// Whether a place is vacant but unusable.
     fn is_starved(&self, gpu: usize) -> bool {
         self.starved.iter().any(|(starved, _)| *starved == gpu)
     }
 
-    /// The job that is on a place, or a main job that keeps it from being of use.
+    /// The job that is on a place, or the main job that makes it unusable.
     pub fn place_user(&self, gpu: usize) -> Option<JobId> {
-        self.on[gpu]
-            .or_else(|| self.starved.iter().find(|(starved, _)| *starved == gpu).and_then(|(_, job)| *job))
+        if self.on[gpu].is_some() {
+            return self.on[gpu];
+        }
+        let (_, job) = self.starved.iter().find(|(starved, _)| *starved == gpu)?;
+        *job
     }
 
-    /// Whether nobody may say that a free place is one.
+    /// Whether a vacant place cannot be relied on.
     fn is_doubtful(&self, gpu: usize) -> bool {
         self.doubtful || self.is_starved(gpu)
     }
@@ -246,21 +266,21 @@ impl LentNode {
         }
     }
 
-    /// What a place has of its node's CPUs and memory.
+    /// The CPUs and the memory of a place: its own share, what its job holds, and what is free on the node.
     fn place_share(&self, gpu: usize) -> PlaceShare {
         let own = CpuMemory { cpus: self.unit.cpus, memory_mib: self.unit.memory_mib };
         let held = self.on[gpu].map_or(CpuMemory::default(), |job| self.held_share(gpu, job));
         PlaceShare { own, held, free: self.free }
     }
 
-    /// The part of what a job of ours, or a main job that wings extend, has of the node that counts as this
-    /// place's: an equal one, and at the first of its places what is left over.
+    /// The part of a job's resources on the node that counts for this place. Each of the job's places gets an
+    /// equal part, and the first one also the remainder. Nothing for a main job without wings.
     fn held_share(&self, gpu: usize, job: JobId) -> CpuMemory {
-        let ours = self.holders.iter().find(|h| h.job == job && (h.ours || !h.asked.is_empty()));
-        let Some(holds) = ours.and_then(|h| h.holds.as_ref()) else { return CpuMemory::default() };
-        let mine: Vec<usize> = (0..self.on.len()).filter(|at| self.on[*at] == Some(job)).collect();
-        let count = u32::try_from(mine.len()).unwrap_or(u32::MAX).max(1);
-        let is_first = u32::from(mine.first() == Some(&gpu));
+        let holder = self.holders.iter().find(|h| h.job == job && (h.ours || !h.asked.is_empty()));
+        let Some(holds) = holder.and_then(|h| h.holds.as_ref()) else { return CpuMemory::default() };
+        let places: Vec<usize> = (0..self.on.len()).filter(|at| self.on[*at] == Some(job)).collect();
+        let count = u32::try_from(places.len()).unwrap_or(u32::MAX).max(1);
+        let is_first = u32::from(places.first() == Some(&gpu));
         CpuMemory {
             cpus: holds.cpus / count + is_first * (holds.cpus % count),
             memory_mib: holds.memory_mib / u64::from(count)
@@ -268,8 +288,8 @@ impl LentNode {
         }
     }
 
-    /// The node's words, but for those that tell who is on it. A free place of a node whose records
-    /// contradict each other is UNKNOWN: it is waited for.
+    /// The state words of the node, except those for its use, which each place has separately. A vacant place
+    /// of a node with contradictory records is UNKNOWN, so that infill waits for a better snapshot.
     fn place_state(&self, gpu: usize, user: Option<&Job>) -> NodeState {
         let mut state = self.node.state.clone();
         for word in ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"] {

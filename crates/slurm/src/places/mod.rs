@@ -1,10 +1,10 @@
-//! Slurm as a site shows it that lends parts of nodes: each GPU with its share of a node is a place, or some
-//! CPUs of a node without GPUs, and everything else in infill takes places for nodes.
+//! Slurm for a site that lends parts of nodes. A place is a GPU with its share of a node, or some CPUs of a
+//! node without GPUs. The rest of infill treats places as nodes.
 //!
-//! A node `n1` with four GPUs becomes `n1:0` to `n1:3`. Which job is on which place is ours to say, for what
-//! counts is how much each has: a job keeps its places as long as it runs ([`PlaceAssignments`]), a wing is
-//! on the place that its comment names, a lead on the one it was launched on. A planned start claims as many
-//! places as the job will find missing ([`claims`]).
+//! A node `n1` with four GPUs becomes `n1:0` to `n1:3`. Slurm says how much each job has, and infill decides
+//! which places that is. A job keeps its places while it runs ([`PlaceAssignments`]). A wing is on the place
+//! that its comment names, and a lead on the place where it was launched. A planned start claims as many
+//! places as the job will lack ([`claims`]).
 
 mod claims;
 mod lent_node;
@@ -21,32 +21,38 @@ pub use self::place_assignments::PlaceAssignments;
 use super::{PartitionSharing, PrivacyRules, RestEndpoint, SlurmApi, SlurmError};
 use infill_model::{Job, JobId, LendingRules, NodeName, Snapshot, Topology};
 
-/// Slurm with places for nodes.
+/// A [`SlurmApi`] that shows places instead of the nodes of one partition.
 pub struct PlacesSlurm {
     slurm: Arc<dyn SlurmApi>,
-    seats: Arc<Mutex<PlaceAssignments>>,
+    assignments: Arc<Mutex<PlaceAssignments>>,
 }
 
 impl PlacesSlurm {
-    /// The places of the nodes of this partition, which are such parts of them. `known`: which lead is on
-    /// which place, as far as anybody remembers.
+    /// Divides the nodes of this partition by `rules`. `lead_places` are the places of leads that were
+    /// launched earlier, as far as they are recorded.
     pub fn new(
         slurm: Arc<dyn SlurmApi>,
         partition: &str,
-        parts: LendingRules,
-        known: BTreeMap<JobId, NodeName>,
+        rules: LendingRules,
+        lead_places: BTreeMap<JobId, NodeName>,
     ) -> Self {
-        PlacesSlurm { slurm, seats: Arc::new(Mutex::new(PlaceAssignments::new(partition, parts, known))) }
+        let assignments = PlaceAssignments::new(partition, rules, lead_places);
+        PlacesSlurm { slurm, assignments: Arc::new(Mutex::new(assignments)) }
     }
 
-    fn seats(&self) -> MutexGuard<'_, PlaceAssignments> {
-        lock_assignments(&self.seats)
+    fn assignments(&self) -> MutexGuard<'_, PlaceAssignments> {
+        lock_assignments(&self.assignments)
     }
 }
 
-/// A panic while the lock was held left the places of one snapshot or the other.
-fn lock_assignments(seats: &Mutex<PlaceAssignments>) -> MutexGuard<'_, PlaceAssignments> {
-    seats.lock().unwrap_or_else(PoisonError::into_inner)
+/// A panic while the lock was held left the places of one complete snapshot.
+fn lock_assignments(assignments: &Mutex<PlaceAssignments>) -> MutexGuard<'_, PlaceAssignments> {
+    assignments.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a job may run in one of these partitions. `job.partition` may list several.
+fn is_in_any_partition(job: &Job, partitions: &[&PartitionSharing]) -> bool {
+    job.partition.split(',').any(|name| partitions.iter().any(|partition| partition.name == name.trim()))
 }
 
 #[async_trait]
@@ -59,15 +65,19 @@ impl SlurmApi for PlacesSlurm {
         let partitions = self.slurm.read_partitions().await?;
         let mut snapshot = self.slurm.read_snapshot().await?;
         let exclusive: Vec<&PartitionSharing> = partitions.iter().filter(|p| p.exclusive).collect();
-        let is_exclusive =
-            |job: &Job| job.partition.split(',').any(|p| exclusive.iter().any(|e| e.name == p.trim()));
-        snapshot.jobs.iter_mut().filter(|j| is_exclusive(j)).for_each(|j| j.wants = None);
-        self.seats().apply_cpu_limit(&partitions);
-        let seats = self.seats.clone();
-        let seated =
-            tokio::task::spawn_blocking(move || lock_assignments(&seats).snapshot_with_places(snapshot))
-                .await;
-        seated.map_err(|e| SlurmError::Transient { doing: "seating jobs".to_owned(), what: e.to_string() })
+        for job in snapshot.jobs.iter_mut().filter(|job| is_in_any_partition(job, &exclusive)) {
+            job.wants = None;
+        }
+        self.assignments().apply_cpu_limit(&partitions);
+        let assignments = self.assignments.clone();
+        let with_places = tokio::task::spawn_blocking(move || {
+            lock_assignments(&assignments).snapshot_with_places(snapshot)
+        })
+        .await;
+        with_places.map_err(|e| SlurmError::Transient {
+            doing: "assigning jobs to places".to_owned(),
+            what: e.to_string(),
+        })
     }
 
     async fn has_news(&self) -> Result<bool, SlurmError> {
@@ -76,14 +86,14 @@ impl SlurmApi for PlacesSlurm {
 
     async fn find_job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
         let Some(job) = self.slurm.find_job(id).await? else { return Ok(None) };
-        self.seats().job_as_seated(job).map(Some).ok_or_else(|| SlurmError::Transient {
+        self.assignments().job_with_last_places(job).map(Some).ok_or_else(|| SlurmError::Transient {
             doing: format!("reading job {id}"),
-            what: "where it is shows in the first snapshot only".to_owned(),
+            what: "its places are unknown before the first snapshot".to_owned(),
         })
     }
 
     fn assign_place(&self, id: JobId, place: &NodeName) {
-        self.seats().record_sent(id, place);
+        self.assignments().record_sent(id, place);
     }
 
     async fn read_privacy(&self) -> Result<PrivacyRules, SlurmError> {
@@ -99,8 +109,8 @@ impl SlurmApi for PlacesSlurm {
     }
 
     async fn launch_job(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
-        // Before Slurm may show it there.
-        self.seats().record_sent(id, node);
+        // Record the place before Slurm can show the job there.
+        self.assignments().record_sent(id, node);
         self.slurm.launch_job(id, &node.host(), limit_mins).await
     }
 
@@ -109,7 +119,7 @@ impl SlurmApi for PlacesSlurm {
     }
 
     async fn shrink_job(&self, id: JobId, _keep: &[NodeName]) -> Result<(), SlurmError> {
-        // A job of ours has one place: there is nothing to keep of it.
+        // A malleable job's Slurm job has one place, so it cannot keep a part of it.
         let doing = format!("shrinking job {id}");
         Err(SlurmError::Permanent { doing, what: "it has one place only".to_owned() })
     }

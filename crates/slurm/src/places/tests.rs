@@ -1,4 +1,4 @@
-//! Snapshots of shared nodes, as short strings.
+//! Tests of places on shared nodes, with clusters and expectations as short strings.
 
 use super::place_assignments::PlaceAssignments;
 use crate::PartitionSharing;
@@ -9,6 +9,7 @@ use infill_model::{
 
 use std::collections::BTreeMap;
 
+mod cpus;
 mod own;
 mod shares;
 
@@ -23,16 +24,16 @@ struct Cluster {
 
 impl Cluster {
     fn of(names: &[&str]) -> Cluster {
-        let node = |name: &&str| Node {
+        let nodes = names.iter().map(|name| Node {
             partitions: vec!["main".to_owned(), "infill".to_owned()],
             has: resources(16, 16_000, 4),
             ..Node::new(NodeName::new(*name), NodeType::new("gpu:a100:4/cpu16"))
-        };
-        Cluster { snapshot: Snapshot { nodes: names.iter().map(node).collect(), ..Snapshot::default() } }
+        });
+        Cluster { snapshot: Snapshot { nodes: nodes.collect(), ..Snapshot::default() } }
     }
 
-    /// A job: `ID PARTITION NODE=GPUS,NODE=GPUS`, with 4 CPUs and 4,000 MiB to each GPU; `all` for a node
-    /// that it has for itself. Its comment may follow.
+    /// Adds a running job: `ID PARTITION NODE=GPUS,NODE=GPUS`, with 4 CPUs and 4,000 MiB for each GPU; `all`
+    /// for a whole node. Its comment may follow.
     fn runs(&mut self, text: &str) -> &mut Cluster {
         let words: Vec<&str> = text.splitn(4, ' ').collect();
         let mut job = Job::new(JobId(words[0].parse().unwrap()), words[1], BaseState::Running);
@@ -40,7 +41,7 @@ impl Cluster {
             job.nodes.push(NodeName::new(node));
             if let Ok(gpus) = gpus.parse::<u32>() {
                 let holds = resources(4 * gpus, 4000 * u64::from(gpus), gpus);
-                self.give(node, job.id, &mut job.allocations, holds);
+                self.allocate(node, &mut job.allocations, holds);
             }
         }
         job.comment = words.get(3).copied().unwrap_or_default().to_owned();
@@ -50,13 +51,13 @@ impl Cluster {
         self.insert(job)
     }
 
-    /// A job with so many CPUs of a node, 100 MiB and no GPU: `ID PARTITION NODE CPUS`. Its comment may
-    /// follow.
+    /// Adds a running job with some CPUs of a node, 100 MiB and no GPU: `ID PARTITION NODE CPUS`. Its comment
+    /// may follow.
     fn holds(&mut self, text: &str) -> &mut Cluster {
         let words: Vec<&str> = text.splitn(5, ' ').collect();
         let mut job = Job::new(JobId(words[0].parse().unwrap()), words[1], BaseState::Running);
         job.nodes.push(NodeName::new(words[2]));
-        self.give(words[2], job.id, &mut job.allocations, resources(words[3].parse().unwrap(), 100, 0));
+        self.allocate(words[2], &mut job.allocations, resources(words[3].parse().unwrap(), 100, 0));
         job.comment = words.get(4).copied().unwrap_or_default().to_owned();
         if job.comment.contains("wing=") {
             job.name = "wing:5".to_owned();
@@ -64,13 +65,13 @@ impl Cluster {
         self.insert(job)
     }
 
-    fn give(&mut self, node: &str, _: JobId, to: &mut Vec<AllocatedResources>, holds: Resources) {
+    fn allocate(&mut self, node: &str, to: &mut Vec<AllocatedResources>, holds: Resources) {
         let node = self.snapshot.nodes.iter_mut().find(|n| n.name.as_str() == node).expect("a node");
         node.used.add(&holds);
         to.push(AllocatedResources { node: node.name.clone(), holds });
     }
 
-    /// A job that waits, with its planned start: `ID START NODE,NODE GPUS`.
+    /// Adds a pending main job with its planned start: `ID START NODE,NODE GPUS`.
     fn waits(&mut self, text: &str) -> &mut Cluster {
         let words: Vec<&str> = text.split(' ').collect();
         let mut job = Job::new(JobId(words[0].parse().unwrap()), "main", BaseState::Pending);
@@ -100,25 +101,28 @@ impl Cluster {
     }
 
     /// Each job with its places, or those that its start claims.
-    fn seen(&self, seats: &mut PlaceAssignments) -> String {
-        let shown = seats.snapshot_with_places(self.snapshot.clone());
+    fn seen(&self, assignments: &mut PlaceAssignments) -> String {
+        let shown = assignments.snapshot_with_places(self.snapshot.clone());
         let names = |nodes: &[NodeName]| nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(",");
-        let said = |j: &Job| match j.state.is_pending() {
-            true => format!("{} wants {}", j.id, names(&j.scheduled_nodes)),
-            false => format!("{} on {}", j.id, names(&j.nodes)),
-        };
-        shown.jobs.iter().map(said).collect::<Vec<_>>().join("; ")
+        let described = shown.jobs.iter().map(|job| {
+            if job.state.is_pending() {
+                format!("{} wants {}", job.id, names(&job.scheduled_nodes))
+            } else {
+                format!("{} on {}", job.id, names(&job.nodes))
+            }
+        });
+        described.collect::<Vec<_>>().join("; ")
     }
 
-    /// The places whose state is this.
-    fn places(&self, seats: &mut PlaceAssignments, state: &str) -> String {
-        let shown = seats.snapshot_with_places(self.snapshot.clone());
+    /// The places with this state.
+    fn places(&self, assignments: &mut PlaceAssignments, state: &str) -> String {
+        let shown = assignments.snapshot_with_places(self.snapshot.clone());
         let places = shown.nodes.iter().filter(|n| n.state.to_string() == state);
         places.map(|n| n.name.as_str()).collect::<Vec<_>>().join(",")
     }
 }
 
-fn seats() -> PlaceAssignments {
+fn assignments() -> PlaceAssignments {
     PlaceAssignments::new("infill", LendingRules::default(), BTreeMap::new())
 }
 
@@ -126,7 +130,7 @@ fn seats() -> PlaceAssignments {
 fn each_gpu_is_a_node_with_its_share() {
     let mut cluster = Cluster::of(&["n1"]);
     cluster.snapshot.nodes[0].address = "10.0.0.1".to_owned();
-    let shown = seats().snapshot_with_places(cluster.runs("1 main n1=3").snapshot.clone());
+    let shown = assignments().snapshot_with_places(cluster.runs("1 main n1=3").snapshot.clone());
     assert_eq!(shown.nodes.len(), 4);
     let free = &shown.nodes[3];
     assert_eq!((free.name.as_str(), free.address.as_str()), ("n1:3", "10.0.0.1"));
@@ -137,117 +141,127 @@ fn each_gpu_is_a_node_with_its_share() {
 
 #[test]
 fn a_job_keeps_its_places() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     cluster.runs("1 main n1=2").runs("2 main n1=1");
-    assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:1; 2 on n1:2");
+    assert_eq!(cluster.seen(&mut assignments), "1 on n1:0,n1:1; 2 on n1:2");
     cluster.ends(1).runs("3 main n1=1");
-    assert_eq!(cluster.seen(&mut seats), "2 on n1:2; 3 on n1:0");
+    assert_eq!(cluster.seen(&mut assignments), "2 on n1:2; 3 on n1:0");
     cluster.runs("4 main n1=2");
-    assert_eq!(cluster.seen(&mut seats), "2 on n1:2; 3 on n1:0; 4 on n1:1,n1:3");
+    assert_eq!(cluster.seen(&mut assignments), "2 on n1:2; 3 on n1:0; 4 on n1:1,n1:3");
 }
 
 #[test]
-fn ours_are_where_they_were_sent() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1", "n2"]), seats());
-    seats.record_sent(JobId(5), &NodeName::new("n2:2"));
+fn malleable_jobs_are_where_they_were_sent() {
+    let mut cluster = Cluster::of(&["n1", "n2"]);
+    let mut assignments = assignments();
+    assignments.record_sent(JobId(5), &NodeName::new("n2:2"));
     cluster.runs("5 infill n2=1").runs("6 infill n1=1 infill:order=1;wing=5;place=n1:3");
     cluster.runs("7 main n1=2,n2=1");
-    assert_eq!(cluster.seen(&mut seats), "5 on n2:2; 6 on n1:3; 7 on n1:0,n1:1,n2:0");
-    // A main job that came first makes room: which GPU it has is ours to say.
+    assert_eq!(cluster.seen(&mut assignments), "5 on n2:2; 6 on n1:3; 7 on n1:0,n1:1,n2:0");
+    // A main job that came first changes its place: infill decides which GPU it has.
     cluster.runs("8 infill n1=1 infill:order=2;wing=5;place=n1:0");
-    assert_eq!(cluster.seen(&mut seats), "5 on n2:2; 6 on n1:3; 7 on n1:1,n1:2,n2:0; 8 on n1:0");
-    let alone = seats.job_as_seated(cluster.snapshot.jobs[0].clone());
+    assert_eq!(cluster.seen(&mut assignments), "5 on n2:2; 6 on n1:3; 7 on n1:1,n1:2,n2:0; 8 on n1:0");
+    let alone = assignments.job_with_last_places(cluster.snapshot.jobs[0].clone());
     assert_eq!(alone.unwrap().nodes, [NodeName::new("n2:2")]);
     // One that has come since the last snapshot.
     let mut new = Job::new(JobId(9), "infill", BaseState::Running);
-    (new.nodes, new.comment) = (vec![NodeName::new("n2")], "infill:order=3;wing=5;place=n2:1".to_owned());
+    new.nodes = vec![NodeName::new("n2")];
+    new.comment = "infill:order=3;wing=5;place=n2:1".to_owned();
     new.name = "wing:5".to_owned();
-    assert_eq!(seats.job_as_seated(new).unwrap().nodes, [NodeName::new("n2:1")]);
+    assert_eq!(assignments.job_with_last_places(new).unwrap().nodes, [NodeName::new("n2:1")]);
 }
 
 #[test]
-fn two_that_were_sent_to_one_place_are_told_apart() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+fn of_two_jobs_sent_to_one_place_the_running_one_has_it() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     cluster.runs("6 infill n1=1 infill:order=1;wing=5;place=n1:1");
-    assert_eq!(cluster.seen(&mut seats), "6 on n1:1");
+    assert_eq!(cluster.seen(&mut assignments), "6 on n1:1");
     // It ends, and the next is there before it has gone.
     cluster.job(6).state.flags.insert("COMPLETING".to_owned());
     cluster.runs("7 infill n1=1 infill:order=2;wing=5;place=n1:1");
-    assert_eq!(cluster.seen(&mut seats), "6 on n1:0; 7 on n1:1");
-    assert_eq!(cluster.places(&mut seats, "ALLOCATED+COMPLETING"), "n1:0");
+    assert_eq!(cluster.seen(&mut assignments), "6 on n1:0; 7 on n1:1");
+    assert_eq!(cluster.places(&mut assignments, "ALLOCATED+COMPLETING"), "n1:0");
 }
 
 #[test]
-fn a_job_that_claims_more_places_than_it_holds_keeps_nobody_from_them() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+fn a_comment_with_more_places_than_the_job_holds_does_not_block_them() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     cluster.runs("6 infill n1=1 infill:order=1;wing=5;place=n1:1+2+3");
-    assert_eq!(cluster.seen(&mut seats), "6 on n1:1");
+    assert_eq!(cluster.seen(&mut assignments), "6 on n1:1");
     cluster.runs("7 infill n1=1 infill:order=2;wing=5;place=n1:2");
-    assert_eq!(cluster.seen(&mut seats), "6 on n1:1; 7 on n1:2");
+    assert_eq!(cluster.seen(&mut assignments), "6 on n1:1; 7 on n1:2");
 }
 
 #[test]
 fn a_job_that_has_its_node_whole_has_all_places() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1", "n2"]), seats());
+    let mut cluster = Cluster::of(&["n1", "n2"]);
+    let mut assignments = assignments();
     cluster.runs("1 main n1=all,n2=1");
-    assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:1,n1:2,n1:3,n2:0");
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n2:1,n2:2,n2:3");
+    assert_eq!(cluster.seen(&mut assignments), "1 on n1:0,n1:1,n1:2,n1:3,n2:0");
+    assert_eq!(cluster.places(&mut assignments, "IDLE"), "n2:1,n2:2,n2:3");
 }
 
 #[test]
-fn a_gpu_without_cpus_is_no_place() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+fn a_gpu_without_cpus_is_not_a_free_place() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     cluster.runs("1 main n1=1");
     // A job with CPUs for two GPUs more, and no GPU.
     let mut greedy = Job::new(JobId(2), "main", BaseState::Running);
     greedy.nodes.push(NodeName::new("n1"));
-    cluster.give("n1", JobId(2), &mut greedy.allocations, resources(7, 100, 0));
+    cluster.allocate("n1", &mut greedy.allocations, resources(7, 100, 0));
     cluster.insert(greedy);
-    assert_eq!(cluster.seen(&mut seats), "1 on n1:0; 2 on n1:2,n1:3");
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:1");
+    assert_eq!(cluster.seen(&mut assignments), "1 on n1:0; 2 on n1:2,n1:3");
+    assert_eq!(cluster.places(&mut assignments, "IDLE"), "n1:1");
 }
 
 #[test]
-fn records_that_contradict_each_other_are_waited_for() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+fn free_places_are_unknown_while_records_contradict_each_other() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     cluster.runs("1 main n1=1").runs("2 infill n1=1");
     cluster.snapshot.nodes[0].used = resources(4, 4000, 1);
-    assert_eq!(cluster.places(&mut seats, "IDLE+UNKNOWN"), "n1:2,n1:3");
-    assert_eq!(cluster.places(&mut seats, "ALLOCATED"), "n1:0,n1:1", "what runs is not doubted");
+    assert_eq!(cluster.places(&mut assignments, "IDLE+UNKNOWN"), "n1:2,n1:3");
+    assert_eq!(cluster.places(&mut assignments, "ALLOCATED"), "n1:0,n1:1", "what runs is not doubted");
     cluster.snapshot.nodes[0].used = resources(8, 8000, 2);
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2,n1:3");
+    assert_eq!(cluster.places(&mut assignments, "IDLE"), "n1:2,n1:3");
     cluster.runs("3 main n1=3");
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "", "jobs have more than there is");
+    assert_eq!(cluster.places(&mut assignments, "IDLE"), "", "jobs have more than there is");
 }
 
 #[test]
-fn other_words_of_the_node_hold_for_each_place() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+fn other_state_words_of_the_node_hold_for_each_place() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     cluster.snapshot.nodes[0].state = NodeState::from_words(["MIXED", "DRAIN", "COMPLETING", "PLANNED"]);
     cluster.runs("1 main n1=3");
-    assert_eq!(cluster.places(&mut seats, "DRAIN+IDLE+PLANNED"), "n1:3");
+    assert_eq!(cluster.places(&mut assignments, "DRAIN+IDLE+PLANNED"), "n1:3");
 }
 
 #[test]
 fn a_planned_start_claims_what_it_will_find_missing() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1", "n2"]), seats());
+    let mut cluster = Cluster::of(&["n1", "n2"]);
+    let mut assignments = assignments();
     cluster.runs("1 main n1=2").runs("5 infill n1=1").runs("6 infill n2=1").waits("8 500 n1,n2 2");
     cluster.job(1).end_time = Some(UnixTime(900));
-    // Of n1 it finds one free and takes one of ours; of n2 there is enough.
+    // On n1 it takes a free place and one of a malleable job; on n2 enough places are free.
     let running = "1 on n1:0,n1:1; 5 on n1:2; 6 on n2:0";
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:2,n1:3,n2:2,n2:3"));
+    assert_eq!(cluster.seen(&mut assignments), format!("{running}; 8 wants n1:2,n1:3,n2:2,n2:3"));
     // The main job there will have ended by then.
     cluster.job(1).end_time = Some(UnixTime(500));
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n2:2,n2:3"));
-    // What one start takes is gone for the next.
+    assert_eq!(cluster.seen(&mut assignments), format!("{running}; 8 wants n2:2,n2:3"));
+    // What the first start takes is missing for the next.
     cluster.waits("9 600 n1,n2 2");
     assert_eq!(
-        cluster.seen(&mut seats),
+        cluster.seen(&mut assignments),
         format!("{running}; 8 wants n2:2,n2:3; 9 wants n1:2,n1:3,n2:0,n2:1")
     );
-    // A job that wants whole nodes, or of which nobody can tell, wants all that there is.
+    // A job that wants whole nodes, or whose record is unclear, claims all places.
     cluster.ends(8).ends(9).waits("9 400 n2 whole");
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 9 wants n2:0,n2:1,n2:2,n2:3"));
+    assert_eq!(cluster.seen(&mut assignments), format!("{running}; 9 wants n2:0,n2:1,n2:2,n2:3"));
 }
 
 #[test]
@@ -256,7 +270,7 @@ fn nodes_that_cannot_be_lent_leave_the_partition() {
     cluster.snapshot.nodes[0].has = Resources { gpus: GpuCounts::default(), ..resources(16, 16_000, 0) };
     cluster.snapshot.nodes[1].has.gpus =
         GpuCounts::from_counts([("a100".to_owned(), 2), ("t4".to_owned(), 2)]);
-    let shown = seats().snapshot_with_places(cluster.runs("1 main n1=0").snapshot.clone());
+    let shown = assignments().snapshot_with_places(cluster.runs("1 main n1=0").snapshot.clone());
     let names: Vec<&str> = shown.nodes.iter().map(|n| n.name.as_str()).collect();
     assert_eq!(names, ["n1", "n2", "n3:0", "n3:1", "n3:2", "n3:3"]);
     assert!(shown.nodes[..2].iter().all(|n| n.partitions == ["main"]));
@@ -264,56 +278,59 @@ fn nodes_that_cannot_be_lent_leave_the_partition() {
 }
 
 #[test]
-fn a_worker_with_the_cpus_of_two_has_two_places_and_words_alone_give_none() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+fn a_worker_with_the_cpus_of_two_places_has_both_and_a_comment_alone_gives_none() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     for (id, cpus, place) in [(6, 8, "n1:0+1"), (7, 4, "n1:2+3")] {
         let mut wing = Job::new(JobId(id), "infill", BaseState::Running);
-        (wing.name, wing.nodes) = ("wing:5".to_owned(), vec![NodeName::new("n1")]);
+        wing.name = "wing:5".to_owned();
+        wing.nodes = vec![NodeName::new("n1")];
         wing.comment = format!("infill:order={id};wing=5;place={place}");
-        cluster.give("n1", JobId(id), &mut wing.allocations, resources(cpus, 4000, 1));
+        cluster.allocate("n1", &mut wing.allocations, resources(cpus, 4000, 1));
         cluster.insert(wing);
     }
-    assert_eq!(cluster.seen(&mut seats), "6 on n1:0,n1:1; 7 on n1:2");
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:3");
+    assert_eq!(cluster.seen(&mut assignments), "6 on n1:0,n1:1; 7 on n1:2");
+    assert_eq!(cluster.places(&mut assignments, "IDLE"), "n1:3");
 }
 
 #[test]
 fn a_planned_start_claims_cpus_too() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
-    // Ours has the CPUs of two GPUs: of the 8 that are left the start wants 12.
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
+    // The malleable job has the CPUs of two GPUs. 8 are left, and the start wants 12.
     let mut greedy = Job::new(JobId(5), "infill", BaseState::Running);
     greedy.nodes.push(NodeName::new("n1"));
-    cluster.give("n1", JobId(5), &mut greedy.allocations, resources(8, 4000, 1));
+    cluster.allocate("n1", &mut greedy.allocations, resources(8, 4000, 1));
     cluster.insert(greedy).waits("8 500 n1 3");
     cluster.job(8).wants = Some(resources(12, 100, 3));
-    assert_eq!(cluster.seen(&mut seats), "5 on n1:0; 8 wants n1:0,n1:2", "one place is left");
+    assert_eq!(cluster.seen(&mut assignments), "5 on n1:0; 8 wants n1:0,n1:2", "one place is left");
     // Without GPUs it takes the CPUs of one place.
     cluster.ends(5).job(8).wants = Some(resources(3, 100, 0));
-    assert_eq!(cluster.seen(&mut seats), "8 wants n1:3");
+    assert_eq!(cluster.seen(&mut assignments), "8 wants n1:3");
 }
 
 #[test]
 fn the_start_that_is_planned_first_claims_first_whatever_its_id() {
     let mut cluster = Cluster::of(&["n1"]);
-    let mut seats = seats();
+    let mut assignments = assignments();
     cluster.waits("8 600 n1 1").waits("9 500 n1 2");
-    assert_eq!(cluster.seen(&mut seats), "8 wants n1:1; 9 wants n1:2,n1:3");
+    assert_eq!(cluster.seen(&mut assignments), "8 wants n1:1; 9 wants n1:2,n1:3");
     cluster.job(8).start_time = Some(UnixTime(400));
-    assert_eq!(cluster.seen(&mut seats), "8 wants n1:3; 9 wants n1:1,n1:2");
-    // The first start takes the youngest of ours, the second one what is left.
+    assert_eq!(cluster.seen(&mut assignments), "8 wants n1:3; 9 wants n1:1,n1:2");
+    // The first start takes the youngest malleable job, the second one the other.
     cluster.runs("5 infill n1=2 infill:order=1;wing=5;place=n1:0+1");
     cluster.runs("6 infill n1=2 infill:order=2;wing=5;place=n1:2+3");
     let running = "5 on n1:0,n1:1; 6 on n1:2,n1:3";
     cluster.job(8).wants = Some(resources(2, 100, 2));
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:2,n1:3; 9 wants n1:0,n1:1"));
+    assert_eq!(cluster.seen(&mut assignments), format!("{running}; 8 wants n1:2,n1:3; 9 wants n1:0,n1:1"));
     cluster.job(8).start_time = Some(UnixTime(600));
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:0,n1:1; 9 wants n1:2,n1:3"));
+    assert_eq!(cluster.seen(&mut assignments), format!("{running}; 8 wants n1:0,n1:1; 9 wants n1:2,n1:3"));
 }
 
 #[test]
 fn a_reservation_covers_all_places_of_its_nodes() {
     let mut cluster = Cluster::of(&["n1", "n2", "n3"]);
-    // It has no GPU, and is not lent.
+    // n3 has no GPU, and is not lent.
     cluster.snapshot.nodes[2].has = resources(16, 16_000, 0);
     let maintenance = Reservation {
         name: "maintenance".to_owned(),
@@ -323,170 +340,97 @@ fn a_reservation_covers_all_places_of_its_nodes() {
         flags: Vec::new(),
     };
     cluster.snapshot.reservations = vec![maintenance.clone()];
-    let shown = seats().snapshot_with_places(cluster.snapshot.clone());
+    let shown = assignments().snapshot_with_places(cluster.snapshot.clone());
     let nodes = ["n1:0", "n1:1", "n1:2", "n1:3", "n3"].map(NodeName::new).to_vec();
     assert_eq!(shown.reservations, [Reservation { nodes, ..maintenance }]);
 }
 
 #[test]
-fn who_was_told_to_leave_makes_room_before_the_youngest() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+fn a_preempted_job_leaves_before_the_youngest() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     cluster.runs("5 infill n1=2 infill:order=1;wing=5;place=n1:0+1");
     cluster.runs("6 infill n1=2 infill:order=2;wing=5;place=n1:2+3").waits("8 500 n1 1");
     let running = "5 on n1:0,n1:1; 6 on n1:2,n1:3";
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:2,n1:3"));
-    // Slurm has chosen the other: nobody else needs to go.
-    let told = cluster.job(5);
-    (told.start_time, told.preempt_time) = (Some(UnixTime(100)), Some(UnixTime(400)));
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:0,n1:1"));
+    assert_eq!(cluster.seen(&mut assignments), format!("{running}; 8 wants n1:2,n1:3"));
+    // Slurm preempts the other job: no further job needs to leave.
+    let preempted = cluster.job(5);
+    preempted.start_time = Some(UnixTime(100));
+    preempted.preempt_time = Some(UnixTime(400));
+    assert_eq!(cluster.seen(&mut assignments), format!("{running}; 8 wants n1:0,n1:1"));
     cluster.job(5).state.flags.insert("COMPLETING".to_owned());
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:0,n1:1"));
+    assert_eq!(cluster.seen(&mut assignments), format!("{running}; 8 wants n1:0,n1:1"));
 }
 
 #[test]
-fn a_start_that_finds_too_little_when_main_jobs_have_ended_claims_ours() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+fn a_start_that_lacks_resources_after_main_jobs_end_claims_malleable_jobs() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     for (id, cpus, end) in [(1, 7, 500), (2, 5, 9000)] {
         let mut main = Job::new(JobId(id), "main", BaseState::Running);
-        (main.end_time, main.nodes) = (Some(UnixTime(end)), vec![NodeName::new("n1")]);
-        cluster.give("n1", JobId(id), &mut main.allocations, resources(cpus, 100, 1));
+        main.end_time = Some(UnixTime(end));
+        main.nodes = vec![NodeName::new("n1")];
+        cluster.allocate("n1", &mut main.allocations, resources(cpus, 100, 1));
         cluster.insert(main);
     }
     cluster.runs("5 infill n1=1").waits("8 500 n1 2");
     cluster.job(8).wants = Some(resources(8, 100, 2));
-    assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:3; 2 on n1:1; 5 on n1:2; 8 wants n1:2");
+    assert_eq!(cluster.seen(&mut assignments), "1 on n1:0,n1:3; 2 on n1:1; 5 on n1:2; 8 wants n1:2");
 }
 
 #[test]
-fn who_is_held_claims_nothing() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+fn a_held_job_claims_nothing() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     cluster.waits("8 500 n1 whole").waits("9 600 n1 2").job(8).held = true;
-    assert_eq!(cluster.seen(&mut seats), "8 wants ; 9 wants n1:2,n1:3");
+    assert_eq!(cluster.seen(&mut assignments), "8 wants ; 9 wants n1:2,n1:3");
 }
 
 #[test]
-fn a_job_that_cleans_up_keeps_its_places_though_its_record_has_no_gpus() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
+fn a_job_that_is_cleaning_up_keeps_its_places_without_gpus_in_its_record() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
     cluster.runs("1 main n1=2").runs("6 infill n1=1 infill:order=1;wing=5;place=n1:3");
-    assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:1; 6 on n1:3");
+    assert_eq!(cluster.seen(&mut assignments), "1 on n1:0,n1:1; 6 on n1:3");
     for id in [1, 6] {
         cluster.job(id).state.flags.insert("COMPLETING".to_owned());
         cluster.job(id).allocations[0].holds.gpus = GpuCounts::default();
     }
-    assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:1; 6 on n1:3");
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2", "and the node's sums agree");
+    assert_eq!(cluster.seen(&mut assignments), "1 on n1:0,n1:1; 6 on n1:3");
+    assert_eq!(cluster.places(&mut assignments, "IDLE"), "n1:2", "and the node's sums agree");
 }
 
 #[test]
-fn nobody_is_pushed_off_a_place_by_words() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
-    seats.record_sent(JobId(7), &NodeName::new("n1:0"));
+fn no_comment_pushes_a_job_off_its_place() {
+    let mut cluster = Cluster::of(&["n1"]);
+    let mut assignments = assignments();
+    assignments.record_sent(JobId(7), &NodeName::new("n1:0"));
     cluster.runs("7 infill n1=1").runs("5 infill n1=1 infill:gpus=1;place=n1:0");
     cluster.job(5).name = "train".to_owned();
-    assert_eq!(cluster.seen(&mut seats), "5 on n1:1; 7 on n1:0", "a lead's comment says nothing");
+    assert_eq!(cluster.seen(&mut assignments), "5 on n1:1; 7 on n1:0", "a lead's comment has no effect");
     cluster.runs("3 infill n1=1 infill:order=1;wing=5;place=n1:0");
-    assert_eq!(cluster.seen(&mut seats), "3 on n1:2; 5 on n1:1; 7 on n1:0", "whoever is there stays");
+    assert_eq!(
+        cluster.seen(&mut assignments),
+        "3 on n1:2; 5 on n1:1; 7 on n1:0",
+        "the job that is there stays"
+    );
 }
 
 #[test]
-fn places_outlast_an_answer_that_says_nothing_and_a_daemon_that_begins() {
+fn places_survive_an_empty_answer_and_a_restart_of_the_daemon() {
     let mut cluster = Cluster::of(&["n1"]);
-    let mut seats = PlaceAssignments::new(
+    let mut assignments = PlaceAssignments::new(
         "infill",
         LendingRules::default(),
         BTreeMap::from([(JobId(7), NodeName::new("n1:2"))]),
     );
     let other = cluster.runs("7 infill n1=1").runs("8 infill n1=1").job(8).clone();
     let lead = cluster.job(7).clone();
-    assert_eq!(seats.job_as_seated(lead.clone()).unwrap().nodes, [NodeName::new("n1:2")]);
-    assert_eq!(seats.job_as_seated(other), None, "nothing has been seen yet");
-    assert_eq!(cluster.seen(&mut seats), "7 on n1:2; 8 on n1:0");
+    assert_eq!(assignments.job_with_last_places(lead.clone()).unwrap().nodes, [NodeName::new("n1:2")]);
+    assert_eq!(assignments.job_with_last_places(other), None, "nothing has been seen yet");
+    assert_eq!(cluster.seen(&mut assignments), "7 on n1:2; 8 on n1:0");
     let jobs = std::mem::take(&mut cluster.snapshot.jobs);
-    assert_eq!(cluster.seen(&mut seats), "");
+    assert_eq!(cluster.seen(&mut assignments), "");
     cluster.snapshot.jobs = jobs;
-    assert_eq!(cluster.seen(&mut seats), "7 on n1:2; 8 on n1:0");
-}
-
-/// A cluster of nodes with 16 CPUs and 16,000 MiB without GPUs, lent by four CPUs.
-fn cpus(names: &[&str]) -> (Cluster, PlaceAssignments) {
-    let mut cluster = Cluster::of(names);
-    cluster.snapshot.nodes.iter_mut().for_each(|node| node.has = resources(16, 16_000, 0));
-    let parts = LendingRules { cpus: 4, ..LendingRules::default() };
-    (cluster, PlaceAssignments::new("infill", parts, BTreeMap::new()))
-}
-
-#[test]
-fn nodes_without_gpus_are_lent_by_some_cpus() {
-    let (mut cluster, mut seats) = cpus(&["n1"]);
-    let shown = seats.snapshot_with_places(cluster.holds("1 main n1 5").snapshot.clone());
-    let free = &shown.nodes[0];
-    assert_eq!((free.name.as_str(), free.node_type.as_str()), ("n1:0", "cpu4"));
-    assert_eq!((&free.has, free.used.is_none()), (&resources(4, 4000, 0), true));
-    // Five CPUs are of two parts, and the main job is on both.
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:0,n1:1");
-    assert_eq!(cluster.seen(&mut seats), "1 on n1:2,n1:3");
-    // Another one takes of what the first has left of its part.
-    cluster.holds("2 main n1 3");
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:0,n1:1");
-    cluster.holds("3 main n1 1");
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:0");
-}
-
-#[test]
-fn ours_keep_their_cpus_beside_main_jobs() {
-    let (mut cluster, mut seats) = cpus(&["n1", "n2"]);
-    cluster.holds("5 infill n1 4 infill:order=1;wing=5;place=n1:3");
-    // Slurm gives whole cores: it may have a CPU more than it asked for.
-    cluster.holds("6 infill n2 5 infill:order=2;wing=5;place=n2:1");
-    cluster.holds("1 main n1 1");
-    assert_eq!(cluster.seen(&mut seats), "1 on n1:2; 5 on n1:3; 6 on n2:1");
-    assert_eq!(
-        cluster.places(&mut seats, "IDLE"),
-        "n1:0,n1:1,n2:0,n2:2",
-        "and its core leaves one too small"
-    );
-    // A worker of two parts.
-    cluster.holds("7 infill n1 8 infill:order=3;wing=5;place=n1:0+1");
-    assert_eq!(cluster.seen(&mut seats), "1 on n1:2; 5 on n1:3; 6 on n2:1; 7 on n1:0,n1:1");
-    // While it cleans up it has what it had.
-    cluster.job(7).state.flags.insert("COMPLETING".to_owned());
-    assert_eq!(cluster.places(&mut seats, "ALLOCATED+COMPLETING"), "n1:0,n1:1");
-}
-
-#[test]
-fn a_planned_start_claims_parts_of_nodes_without_gpus() {
-    let (mut cluster, mut seats) = cpus(&["n1"]);
-    cluster.holds("1 main n1 5").holds("5 infill n1 4 infill:order=1;wing=5;place=n1:0").waits("8 500 n1 0");
-    cluster.job(1).end_time = Some(UnixTime(900));
-    let running = "1 on n1:2,n1:3; 5 on n1:0";
-    for (wants, claims) in [(3, ""), (4, "n1:1"), (8, "n1:0,n1:1"), (11, "n1:0,n1:1")] {
-        cluster.job(8).wants = Some(resources(wants, 100, 0));
-        assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants {claims}"), "{wants} CPUs");
-    }
-    // The main job there will have ended by then.
-    cluster.job(1).end_time = Some(UnixTime(500));
-    cluster.job(8).wants = Some(resources(10, 100, 0));
-    assert_eq!(cluster.seen(&mut seats), format!("{running}; 8 wants n1:1"));
-}
-
-#[test]
-fn the_partition_limits_the_cpus_of_a_node() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
-    let limit = |name: &str, most| PartitionSharing {
-        name: name.to_owned(),
-        max_cpus_per_node: most,
-        ..PartitionSharing::default()
-    };
-    seats.apply_cpu_limit(&[limit("main", Some(1)), limit("infill", Some(9))]);
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:0,n1:1", "CPUs for two");
-    let capped = "IDLE+MAX_CPUS_PER_NODE";
-    assert_eq!(cluster.places(&mut seats, capped), "n1:2,n1:3", "the others are kept from us, and by nobody");
-    cluster.runs("1 main n1=1");
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:1,n1:2", "main jobs have a limit of their own");
-    assert_eq!(cluster.places(&mut seats, "ALLOCATED"), "n1:0", "the main job is on no more than it has");
-    assert_eq!(cluster.places(&mut seats, capped), "n1:3");
-    cluster.runs("2 infill n1=1");
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2");
-    seats.apply_cpu_limit(&[limit("infill", None)]);
-    assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2,n1:3");
+    assert_eq!(cluster.seen(&mut assignments), "7 on n1:2; 8 on n1:0");
 }

@@ -1,4 +1,4 @@
-//! Jobs of which something cannot be read: what of them is needed, and what stands in for it.
+//! Jobs with fields that cannot be read: which of the fields matter, and which value replaces them.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,31 @@ use super::record::BadRecord;
 use super::record_list::RecordList;
 use infill_model::{Job, JobId};
 
-/// The jobs of the malleable partition as they were last read. One that can no longer be read keeps these
-/// facts: a job of ours must not end because a field of it is odd.
+/// The jobs of the malleable partition as they were last read. A job that can no longer be read keeps these
+/// facts: a malleable job must not end because one of its fields is odd.
 #[derive(Debug, Default)]
 pub(super) struct MalleableJobs {
     partition: String,
-    known: BTreeMap<JobId, Job>,
+    last_read: BTreeMap<JobId, Job>,
 }
 
-/// What becomes of a job of which something cannot be read.
+/// How a job with unreadable fields is treated.
 enum BadRecordOutcome {
-    /// It counts as this.
+    /// It counts as this job.
     Counts(Box<Job>),
-    /// What is missing makes no difference.
+    /// It is left out: the missing fields make no difference.
     Passes,
-    /// Nobody knows what it wants.
+    /// What it wants is unknown, so the reading is doubtful.
     Doubtful,
 }
 
 impl MalleableJobs {
-    /// Jobs of this partition are ours.
+    /// No jobs yet. `partition` is the malleable partition.
     pub(super) fn for_partition(partition: &str) -> Self {
-        MalleableJobs { partition: partition.to_owned(), known: BTreeMap::new() }
+        MalleableJobs { partition: partition.to_owned(), last_read: BTreeMap::new() }
     }
 
-    /// All jobs that count, sorted by id; and of the bad ones those that make the reading doubtful, and those
-    /// that do not.
+    /// Decides for each bad record whether it counts, and remembers the malleable jobs for the next reading.
     pub(super) fn settle_jobs(&mut self, listed: RecordList<Job>) -> SettledJobs {
         let RecordList { records: mut jobs, bad, .. } = listed;
         let mut doubtful = Vec::new();
@@ -48,7 +47,7 @@ impl MalleableJobs {
         }
         jobs.sort_by_key(|j| j.id);
         let ours = jobs.iter().filter(|j| j.partition == self.partition && !j.state.is_ended());
-        self.known = ours.map(|j| (j.id, j.clone())).collect();
+        self.last_read = ours.map(|j| (j.id, j.clone())).collect();
         SettledJobs { jobs, doubtful, passed }
     }
 
@@ -57,9 +56,9 @@ impl MalleableJobs {
         if !bad.lacks_field("job_state") && rest.state.is_ended() {
             return BadRecordOutcome::Passes;
         }
-        match self.known.get(&rest.id) {
-            Some(known) if bad.lacks_field("partition") || rest.partition == self.partition => {
-                BadRecordOutcome::Counts(Box::new(merge_readable(known, bad, rest)))
+        match self.last_read.get(&rest.id) {
+            Some(last) if bad.lacks_field("partition") || rest.partition == self.partition => {
+                BadRecordOutcome::Counts(Box::new(merge_readable(last, bad, rest)))
             }
             None if rest.partition == self.partition => BadRecordOutcome::Doubtful,
             _ if may_hide_plan(bad, rest) => BadRecordOutcome::Doubtful,
@@ -68,9 +67,9 @@ impl MalleableJobs {
     }
 }
 
-/// What was known of a job, and where it is now if that can be read.
-fn merge_readable(known: &Job, bad: &BadRecord<Job>, rest: &Job) -> Job {
-    let mut job = known.clone();
+/// The job as it was last read, with its present state and nodes where those can be read.
+fn merge_readable(last: &Job, bad: &BadRecord<Job>, rest: &Job) -> Job {
+    let mut job = last.clone();
     if !bad.lacks_field("job_state") {
         job.state = rest.state.clone();
     }
@@ -80,21 +79,21 @@ fn merge_readable(known: &Job, bad: &BadRecord<Job>, rest: &Job) -> Job {
     job
 }
 
-/// Whether a job of the main queue may want nodes of which we do not know. Where it runs its nodes say
-/// themselves that they are not idle.
+/// Whether a main job may want nodes that its record does not show. The nodes on which it runs show that
+/// they are not idle.
 fn may_hide_plan(bad: &BadRecord<Job>, rest: &Job) -> bool {
     let waits = rest.state.is_pending() && !rest.held;
     bad.lacks_field("job_state")
         || (waits && (bad.lacks_field("start_time") || bad.lacks_field("scheduled_nodes")))
 }
 
-/// The jobs of a reading.
+/// The jobs of a reading, after a decision on each bad record.
 #[derive(Debug)]
 pub(super) struct SettledJobs {
-    /// Those that count, sorted by id. A job without a readable id has 0.
+    /// The jobs that count, sorted by id. A job without a readable id has 0.
     pub jobs: Vec<Job>,
-    /// Bad records that make the reading doubtful.
+    /// Descriptions of the bad records that make the reading doubtful.
     pub doubtful: Vec<String>,
-    /// Bad records that do not.
+    /// Descriptions of the bad records that do not matter.
     pub passed: Vec<String>,
 }

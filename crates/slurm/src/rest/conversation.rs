@@ -1,4 +1,4 @@
-//! Tests of the conversation with a slurmrestd: which requests are sent, and which are sent again.
+//! Tests of the requests that are sent to a slurmrestd, and of those that are sent again.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ type Script = Box<dyn FnMut(&str, &str) -> Answer + Send>;
 /// A slurmrestd that answers by a script, given `METHOD /path?query` and the token.
 struct Fake {
     script: Script,
-    heard: Vec<String>,
+    requests: Vec<String>,
 }
 
 struct Served {
@@ -26,11 +26,11 @@ struct Served {
 }
 
 impl Served {
-    /// What was asked since the last call of this, without the search for a version.
-    fn heard(&self) -> Vec<String> {
-        let mut heard = std::mem::take(&mut self.fake.lock().unwrap().heard);
-        heard.retain(|h| !h.ends_with("/ping/"));
-        heard
+    /// The requests since the last call of this, without the search for a version.
+    fn requests(&self) -> Vec<String> {
+        let mut requests = std::mem::take(&mut self.fake.lock().unwrap().requests);
+        requests.retain(|request| !request.ends_with("/ping/"));
+        requests
     }
 }
 
@@ -39,12 +39,12 @@ async fn answer(State(fake): State<Arc<Mutex<Fake>>>, request: Request) -> Answe
     let asked = format!("{} {path}", request.method());
     let token = request.headers().get("X-SLURM-USER-TOKEN").and_then(|t| t.to_str().ok()).unwrap_or("");
     let mut fake = fake.lock().unwrap();
-    fake.heard.push(asked.clone());
+    fake.requests.push(asked.clone());
     (fake.script)(&asked, token)
 }
 
 async fn serve(config: SlurmConfig, script: impl FnMut(&str, &str) -> Answer + Send + 'static) -> Served {
-    let fake = Arc::new(Mutex::new(Fake { script: Box::new(script), heard: Vec::new() }));
+    let fake = Arc::new(Mutex::new(Fake { script: Box::new(script), requests: Vec::new() }));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rest = format!("http://{}", listener.local_addr().unwrap());
     let app = Router::new().fallback(answer).with_state(fake.clone());
@@ -82,7 +82,7 @@ fn with_job(state: &'static str, partition: &'static str) -> impl FnMut(&str, &s
 }
 
 #[tokio::test]
-async fn for_shared_nodes_a_version_is_spoken_that_tells_of_them() {
+async fn sites_with_shared_nodes_use_a_version_that_shows_shares() {
     for (speaks, expected) in [(vec!["v0.0.45", "v0.0.44"], "v0.0.44"), (vec!["v0.0.45"], "v0.0.45")] {
         let served = serve(SlurmConfig::default(), move |asked, _| {
             if speaks.iter().any(|v| asked.contains(&format!("/{v}/"))) { fine() } else { no_url() }
@@ -94,7 +94,7 @@ async fn for_shared_nodes_a_version_is_spoken_that_tells_of_them() {
 }
 
 #[tokio::test]
-async fn the_newest_common_version_is_spoken_and_found_anew() {
+async fn the_newest_common_version_is_used_and_found_again() {
     let speaks = Arc::new(Mutex::new(vec!["v0.0.43", "v0.0.42"]));
     let now = speaks.clone();
     let served = serve(SlurmConfig::default(), move |asked, _| {
@@ -106,9 +106,9 @@ async fn the_newest_common_version_is_spoken_and_found_anew() {
     assert_eq!(endpoint.available, ["v0.0.43", "v0.0.42"]);
     *speaks.lock().unwrap() = vec!["v0.0.45"];
     let e = served.slurm.find_job(JobId(7)).await.unwrap_err();
-    // The script has no jobs: what counts is where it was asked.
+    // The script has no jobs: only the URL of the request matters.
     assert!(e.to_string().contains("not what was asked for"), "{e}");
-    assert_eq!(served.heard(), ["GET /slurm/v0.0.43/job/7", "GET /slurm/v0.0.45/job/7"]);
+    assert_eq!(served.requests(), ["GET /slurm/v0.0.43/job/7", "GET /slurm/v0.0.45/job/7"]);
     *speaks.lock().unwrap() = vec![];
     let e = served.slurm.find_job(JobId(7)).await.unwrap_err();
     assert!(e.to_string().contains("speaks no version from v0.0.41 (Slurm 24.05) to v0.0.45"), "{e}");
@@ -129,7 +129,7 @@ async fn reads_are_tried_again_and_changes_are_not() {
     let e = served.slurm.set_time_limit(JobId(7), 5).await.unwrap_err();
     assert!(e.is_transient(), "{e}");
     let read = "GET /slurm/v0.0.45/job/7";
-    assert_eq!(served.heard(), [read, read, read, "POST /slurm/v0.0.45/job/7"]);
+    assert_eq!(served.requests(), [read, read, read, "POST /slurm/v0.0.45/job/7"]);
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_refused_token_is_read_again_once() {
     let served = serve(config, move |asked, token| match token {
         "new" => with_job("RUNNING", "infill")(asked, token),
         _ => {
-            // Somebody renews it at this very moment.
+            // The token file is renewed at this moment.
             std::fs::write(&path, "new").unwrap();
             (StatusCode::UNAUTHORIZED, "Authentication failure".to_owned())
         }
@@ -172,12 +172,12 @@ async fn only_jobs_of_the_partition_in_the_right_state_are_touched() {
         assert!(slurm.requeue_hold(id).await.is_err());
         assert!(slurm.hold_job(id).await.is_err());
         assert_eq!(slurm.cancel_job(id).await.is_ok(), state == "COMPLETED");
-        assert!(served.heard().iter().all(|h| h == "GET /slurm/v0.0.41/job/7"));
+        assert!(served.requests().iter().all(|h| h == "GET /slurm/v0.0.41/job/7"));
     }
 }
 
 #[tokio::test]
-async fn acts_that_would_do_harm_are_not_sent() {
+async fn harmful_changes_are_not_sent() {
     let served = serve(SlurmConfig::default(), with_job("RUNNING", "infill")).await;
     let slurm = &served.slurm;
     let id = JobId(7);
@@ -186,14 +186,14 @@ async fn acts_that_would_do_harm_are_not_sent() {
         assert!(slurm.shrink_job(id, &keep).await.is_err(), "{keep:?}");
     }
     slurm.shrink_job(id, &nodes(&["n3", "n2", "n1"])).await.unwrap();
-    assert!(served.heard().iter().all(|h| h.starts_with("GET")));
+    assert!(served.requests().iter().all(|h| h.starts_with("GET")));
     slurm.shrink_job(id, &nodes(&["n3", "n1"])).await.unwrap();
-    let changes: Vec<String> = served.heard().into_iter().filter(|h| !h.starts_with("GET")).collect();
+    let changes: Vec<String> = served.requests().into_iter().filter(|h| !h.starts_with("GET")).collect();
     assert_eq!(changes, ["POST /slurm/v0.0.41/job/7"]);
 }
 
 #[tokio::test]
-async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
+async fn a_snapshot_waits_for_backfill_but_not_forever() {
     let diag = |active: bool| {
         ok(json!({ "statistics": {
             "req_time": 1000, "req_time_start": 1, "bf_active": active, "bf_when_last_cycle": 900,
@@ -215,8 +215,8 @@ async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
     let snapshot = served.slurm.read_snapshot().await.unwrap();
     assert_eq!(snapshot.doubts, []);
     assert!(snapshot.backfill.complete && !snapshot.backfill.active);
-    assert_eq!(served.heard().iter().filter(|h| h.contains("diag")).count(), 3);
-    // Without plans from before, what is wiped is not known.
+    assert_eq!(served.requests().iter().filter(|h| h.contains("diag")).count(), 3);
+    // Without earlier plans, wiped starts cannot be restored.
     let always = serve(SlurmConfig::default(), move |asked, token| match asked.rsplit_once("v0.0.45") {
         Some((_, "/diag/")) => diag(true),
         _ => (served.fake.lock().unwrap().script)(asked, token),
@@ -224,11 +224,11 @@ async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
     .await;
     let snapshot = always.slurm.read_snapshot().await.unwrap();
     assert_eq!(snapshot.doubts, [SnapshotDoubt::BackfillActive]);
-    assert_eq!(always.heard().iter().filter(|h| h.contains("/jobs/")).count(), 1);
+    assert_eq!(always.requests().iter().filter(|h| h.contains("/jobs/")).count(), 1);
 }
 
 #[tokio::test]
-async fn a_snapshot_says_how_backfill_rounds_once_slurm_has_told() {
+async fn a_snapshot_has_the_backfill_resolution_once_it_was_read() {
     let dir = tempfile::tempdir().unwrap();
     let lines = "echo 'PrivateData = none'; echo 'SchedulerParameters = bf_interval=2,bf_resolution=30'";
     let scontrol = infill_testkit::write_script(dir.path().join("scontrol"), lines);
@@ -251,7 +251,7 @@ async fn a_snapshot_says_how_backfill_rounds_once_slurm_has_told() {
 }
 
 #[tokio::test]
-async fn news_are_jobs_of_others_that_no_snapshot_has_told_of() {
+async fn news_are_main_jobs_that_no_snapshot_has_shown() {
     let submitted = Arc::new(Mutex::new(40));
     let count = submitted.clone();
     let row = |id: u32, partition: &str| json!({ "job_id": id, "job_state": ["PENDING"], "partition": partition, "user_id": 1, "user_name": "u" });
@@ -271,19 +271,19 @@ async fn news_are_jobs_of_others_that_no_snapshot_has_told_of() {
     .await;
     assert!(!served.slurm.has_news().await.unwrap(), "there was no snapshot");
     served.slurm.read_snapshot().await.unwrap();
-    served.heard();
+    served.requests();
     let once: &[&str] = &["diag/"];
-    for (come, news, asked) in [
+    for (new_jobs, news, expected) in [
         (0, false, once),
         (1, false, &["diag/", "job/8", "job/9"]),
         (0, false, once),
         (1, true, &["diag/", "job/9"]),
         (9, true, once),
     ] {
-        *submitted.lock().unwrap() += come;
-        assert_eq!(served.slurm.has_news().await.unwrap(), news, "{come}");
-        let heard = served.heard();
-        let heard: Vec<&str> = heard.iter().filter_map(|h| Some(h.split_once("v0.0.45/")?.1)).collect();
-        assert_eq!(heard, asked, "{come}");
+        *submitted.lock().unwrap() += new_jobs;
+        assert_eq!(served.slurm.has_news().await.unwrap(), news, "{new_jobs}");
+        let requests = served.requests();
+        let tails: Vec<&str> = requests.iter().filter_map(|r| Some(r.split_once("v0.0.45/")?.1)).collect();
+        assert_eq!(tails, expected, "{new_jobs}");
     }
 }

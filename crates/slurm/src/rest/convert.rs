@@ -1,4 +1,5 @@
-//! From slurmrestd's records to the model. A field that cannot be read is told by name, never guessed at.
+//! Converts slurmrestd's records to the model. A field that cannot be read is reported by name and never
+//! guessed.
 
 use std::borrow::Cow;
 
@@ -54,14 +55,14 @@ impl WireRecord for Reservation {
     }
 }
 
-/// A node of which something cannot be read takes no new work: Slurm's word for that is UNKNOWN.
+/// A node with unreadable fields takes no new work: it gets Slurm's state UNKNOWN.
 fn convert_node(w: &wire::WireNode<'_>, shared: &mut SharedNames, flaws: &mut RecordFlaws) -> Node {
     let name = flaws.or_default(non_empty(&w.name, "name"));
     let mut state = NodeState::from_words(flaws.or_default(state_words(&w.state)));
     let features = flaws.or_default(words_or_none(&w.features, "features"));
-    // What it could have after a reboot does not help anybody now.
+    // Features that need a reboot are not available now, so the active ones count where Slurm lists them.
     let active = flaws.or_default(words_or_none(&w.active_features, "active_features"));
-    let has = if w.active_features == WireWords::Unset { features } else { active };
+    let present_features = if w.active_features == WireWords::Unset { features } else { active };
     let cpus = flaws.or_default(cpus(w.cpus));
     let gres = flaws.or_default(text_or_empty(&w.gres, "gres"));
     let address = flaws.or_default(text_or_empty(&w.address, "address"));
@@ -76,7 +77,7 @@ fn convert_node(w: &wire::WireNode<'_>, shared: &mut SharedNames, flaws: &mut Re
         state,
         partitions,
         node_type: shared.intern_node_type(gres::node_type(gres, cpus, features)),
-        features: owned_words(has),
+        features: owned_words(present_features),
         reason: Some(reason).filter(|r| !r.is_empty()).map(str::to_owned),
         has: node_resources::node_capacity(w),
         used: node_resources::node_usage(w),
@@ -101,7 +102,7 @@ fn convert_reservation(
     shared: &mut SharedNames,
     flaws: &mut RecordFlaws,
 ) -> Reservation {
-    // A reservation without an end covers its nodes for good.
+    // A reservation without an end covers its nodes forever.
     let end = match w.end_time {
         WireNumber::Infinite => Ok(UnixTime(i64::MAX)),
         _ => unix_time(w.end_time, "end_time").and_then(|t| t.ok_or("end_time")),
@@ -125,16 +126,15 @@ fn convert_job(w: &wire::WireJob<'_>, shared: &mut SharedNames, flaws: &mut Reco
         flaws.0.push(field);
         JobState::from_base(BaseState::Unknown(String::new()))
     });
-    let mut string = |t: &WireText<'_>, field| flaws.or_default(text_or_empty(t, field)).to_owned();
-    let user_name = string(&w.user_name, "user_name");
-    let account = string(&w.account, "account");
-    let name = string(&w.name, "name");
-    let partition = string(&w.partition, "partition");
-    let qos = string(&w.qos, "qos");
-    let state_reason = string(&w.state_reason, "state_reason");
-    let state_description = string(&w.state_description, "state_description");
-    let comment = string(&w.comment, "comment");
-    let admin_comment = string(&w.admin_comment, "admin_comment");
+    let user_name = owned_text(flaws, &w.user_name, "user_name");
+    let account = owned_text(flaws, &w.account, "account");
+    let name = owned_text(flaws, &w.name, "name");
+    let partition = owned_text(flaws, &w.partition, "partition");
+    let qos = owned_text(flaws, &w.qos, "qos");
+    let state_reason = owned_text(flaws, &w.state_reason, "state_reason");
+    let state_description = owned_text(flaws, &w.state_description, "state_description");
+    let comment = owned_text(flaws, &w.comment, "comment");
+    let admin_comment = owned_text(flaws, &w.admin_comment, "admin_comment");
     let host = flaws.or_default(text_or_empty(&w.batch_host, "batch_host"));
     let per_node = flaws.or_default(text_or_empty(&w.tres_per_node, "tres_per_node"));
     let total = flaws.or_default(text_or_empty(&w.tres_req_str, "tres_req_str"));
@@ -172,16 +172,19 @@ fn convert_job(w: &wire::WireJob<'_>, shared: &mut SharedNames, flaws: &mut Reco
 }
 
 fn job_requirements(w: &wire::WireJob<'_>, flaws: &mut RecordFlaws) -> JobRequirements {
-    let mut string = |t: &WireText<'_>, field| flaws.or_default(text_or_empty(t, field)).to_owned();
     JobRequirements {
-        constraint: string(&w.features, "features"),
-        exclude: string(&w.excluded_nodes, "excluded_nodes"),
-        pinned: string(&w.required_nodes, "required_nodes"),
-        dependency: string(&w.dependency, "dependency"),
-        reservation: string(&w.resv_name, "resv_name"),
+        constraint: owned_text(flaws, &w.features, "features"),
+        exclude: owned_text(flaws, &w.excluded_nodes, "excluded_nodes"),
+        pinned: owned_text(flaws, &w.required_nodes, "required_nodes"),
+        dependency: owned_text(flaws, &w.dependency, "dependency"),
+        reservation: owned_text(flaws, &w.resv_name, "resv_name"),
         begin: flaws.or_default(unix_time(w.eligible_time, "eligible_time")),
         requeues: flaws.or_default(whole_number(w.restart_cnt, "restart_cnt")).unwrap_or(0),
     }
+}
+
+fn owned_text(flaws: &mut RecordFlaws, text: &WireText<'_>, field: &'static str) -> String {
+    flaws.or_default(text_or_empty(text, field)).to_owned()
 }
 
 fn is_held(w: &wire::WireJob<'_>, state: &JobState) -> FieldResult<bool> {
@@ -206,7 +209,7 @@ fn time_limit(w: WireNumber) -> FieldResult<Option<u64>> {
     }
 }
 
-/// The first word that is a base state is the base; everything else is a flag.
+/// The first word that is a base state is the base; all others are flags.
 fn job_state(words: &[Cow<'_, str>]) -> FieldResult<JobState> {
     let at = words.iter().position(|w| base_state(w).is_some()).unwrap_or(0);
     let first = words.get(at).ok_or("job_state")?;
@@ -215,7 +218,7 @@ fn job_state(words: &[Cow<'_, str>]) -> FieldResult<JobState> {
     Ok(JobState { base, flags: others.map(|(_, w)| w.to_ascii_uppercase()).collect() })
 }
 
-/// Slurm writes its words in upper case; others are read too.
+/// Slurm writes these words in upper case; other cases are accepted too.
 fn base_state(word: &str) -> Option<BaseState> {
     let upper;
     let word = if word.bytes().any(|b| b.is_ascii_lowercase()) {
@@ -271,7 +274,7 @@ fn words_or_none<'w, 'a>(w: &'w WireWords<'a>, field: &'static str) -> FieldResu
     if *w == WireWords::Unset { Ok(&[]) } else { require_words(w, field) }
 }
 
-/// Slurm writes 0 for a time that is not known; infinite is as good as unknown.
+/// A time, or `None` if it is unknown. Slurm writes 0 for an unknown time; an infinite one counts as unknown.
 pub(super) fn unix_time(n: WireNumber, field: &'static str) -> FieldResult<Option<UnixTime>> {
     match n {
         WireNumber::Value(secs) => Ok(Some(UnixTime(secs)).filter(|t| t.0 > 0)),

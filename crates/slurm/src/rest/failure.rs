@@ -1,4 +1,4 @@
-//! What kind of failure a request to slurmrestd ended in: on the way there, or by what Slurm says.
+//! Classifies failed requests to slurmrestd: failures of the transport, and errors that Slurm reports.
 
 use reqwest::StatusCode;
 
@@ -7,18 +7,18 @@ use super::wire::{ResponseEnvelope, WireError};
 use crate::SlurmError;
 use infill_model::error_causes;
 
-/// Longest text of a failure that is passed on.
+/// Most characters of a failure's text that are passed on.
 const MAX_TEXT: usize = 500;
 
-/// Slurm's error numbers that decide what we do. From its `slurm_errno.h`; stable over all releases.
+/// The Slurm error numbers that infill treats specially. From `slurm_errno.h`; stable over all releases.
 pub(super) mod errno {
     /// The job is unknown.
     pub(crate) const INVALID_JOB_ID: i64 = 2017;
     /// The job has ended, or is about to.
     pub(crate) const ALREADY_DONE: i64 = 2021;
-    /// The token was not taken. Comes with HTTP 401, 500 or 511, by release.
+    /// Slurm refused the token. Comes with HTTP 401, 500 or 511, by release.
     pub(crate) const AUTHENTICATION: i64 = 1007;
-    /// Not allowed.
+    /// This user has no permission.
     pub(crate) const ACCESS_DENIED: i64 = 2002;
     /// The job is between two states; try again.
     pub(crate) const TRANSITION_STATE: i64 = 2020;
@@ -26,26 +26,26 @@ pub(super) mod errno {
     pub(crate) const IN_STANDBY: i64 = 2033;
 }
 
-/// What kind of failure it was.
+/// The kind of a failure. It decides whether another try is safe and useful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureKind {
-    /// Nothing was sent: trying again is always safe.
+    /// The request was not sent: trying again is always safe.
     Unsent,
-    /// Slurm or the way to it is ailing.
+    /// Slurm or the connection has a problem that may pass.
     Transient,
     /// Slurm did not answer in time.
     TimedOut,
-    /// The token was not taken.
+    /// Slurm refused the token.
     Unauthenticated,
-    /// We may not.
+    /// infill's user has no permission.
     Denied,
-    /// slurmrestd has no such URL: another version runs there now.
+    /// slurmrestd has no such URL: it now runs another version.
     NoSuchUrl,
     /// Slurm knows no such job.
     NoSuchJob,
     /// The job has ended already.
     AlreadyDone,
-    /// Slurm says no.
+    /// Slurm refused the request, and would refuse it again.
     Permanent,
 }
 
@@ -62,7 +62,7 @@ impl RequestFailure {
         RequestFailure { kind, what: what.chars().take(MAX_TEXT).collect() }
     }
 
-    /// The error as everybody else sees it.
+    /// The error as other modules see it. `doing` says which operation failed.
     pub(super) fn into_slurm_error(self, doing: impl Into<String>) -> SlurmError {
         let doing = doing.into();
         let what = self.what;
@@ -78,7 +78,7 @@ impl RequestFailure {
     }
 }
 
-/// A failure on the way.
+/// The failure for an error of the HTTP client.
 pub(super) fn transport_failure(e: &reqwest::Error) -> RequestFailure {
     let kind = match e {
         e if e.is_connect() => FailureKind::Unsent,
@@ -89,7 +89,11 @@ pub(super) fn transport_failure(e: &reqwest::Error) -> RequestFailure {
     RequestFailure::new(kind, error_causes::error_chain(e))
 }
 
-/// Slurm's own errors first, whatever the status says: HTTP 200 can carry errors, and 500 a plain refusal.
+/// Checks a response for errors. Slurm's own errors count more than the HTTP status: 200 can carry errors,
+/// and 500 a plain refusal.
+///
+/// # Errors
+/// The failure that Slurm's errors or the HTTP status describe.
 pub(super) fn check_response(status: StatusCode, body: &[u8]) -> Result<(), RequestFailure> {
     let envelope = serde_json::from_slice::<ResponseEnvelope<'_>>(body).ok();
     let error = envelope.as_ref().and_then(|e| e.errors.as_ref()?.first());
@@ -108,16 +112,23 @@ pub(super) fn check_response(status: StatusCode, body: &[u8]) -> Result<(), Requ
 
 fn describe_error(error: &WireError<'_>) -> (Option<i64>, String) {
     let code = if let WireNumber::Value(n) = error.error_number { Some(n).filter(|n| *n != 0) } else { None };
-    let part = |t: &WireText<'_>| match t {
-        WireText::Value(s) if !s.is_empty() && s != "No error" => Some(s.to_string()),
-        _ => None,
-    };
-    let text = [part(&error.description), part(&error.error)].into_iter().flatten().collect::<Vec<_>>();
-    let text = if text.is_empty() { "unknown error".to_owned() } else { text.join(": ") };
-    (code, code.map_or(text.clone(), |code| format!("{text} ({code})")))
+    let parts: Vec<&str> = [&error.description, &error.error].into_iter().filter_map(error_text).collect();
+    let text = if parts.is_empty() { "unknown error".to_owned() } else { parts.join(": ") };
+    match code {
+        Some(code) => (Some(code), format!("{text} ({code})")),
+        None => (None, text),
+    }
 }
 
-/// A cancel answers 200 without errors and tells in `status` what it could not do.
+fn error_text<'t>(text: &'t WireText<'_>) -> Option<&'t str> {
+    match text {
+        WireText::Value(text) if !text.is_empty() && text != "No error" => Some(text),
+        _ => None,
+    }
+}
+
+/// The code and the text of a failed cancel. A cancel answers 200 without errors and reports failures in
+/// `status`.
 fn kill_failure(envelope: &ResponseEnvelope<'_>) -> Option<(Option<i64>, String)> {
     let failed = envelope.status.as_ref()?.iter().find_map(|s| match s {
         WireObject::Value(s) => match &s.error {
@@ -132,7 +143,8 @@ fn kill_failure(envelope: &ResponseEnvelope<'_>) -> Option<(Option<i64>, String)
     Some((code, format!("{text} ({})", code.unwrap_or(-1))))
 }
 
-fn classify_failure(status: StatusCode, code: Option<i64>, what: &str, is_slurms: bool) -> FailureKind {
+/// `is_from_slurm`: whether the body is an answer of Slurm, and not of the web server alone.
+fn classify_failure(status: StatusCode, code: Option<i64>, what: &str, is_from_slurm: bool) -> FailureKind {
     let lower = what.to_ascii_lowercase();
     if status == StatusCode::UNAUTHORIZED || lower.contains("authentication") {
         return FailureKind::Unauthenticated;
@@ -150,7 +162,7 @@ fn classify_failure(status: StatusCode, code: Option<i64>, what: &str, is_slurms
         Some(-1 | 1..=199 | 1800..=1999) => FailureKind::Transient,
         Some(_) => FailureKind::Permanent,
         None if status == StatusCode::FORBIDDEN => FailureKind::Denied,
-        None if status == StatusCode::NOT_FOUND && !is_slurms => FailureKind::NoSuchUrl,
+        None if status == StatusCode::NOT_FOUND && !is_from_slurm => FailureKind::NoSuchUrl,
         None if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => FailureKind::Transient,
         None => FailureKind::Permanent,
     }
@@ -160,7 +172,7 @@ fn classify_failure(status: StatusCode, code: Option<i64>, what: &str, is_slurms
 mod tests {
     use super::*;
 
-    fn judged(status: u16, body: &str) -> String {
+    fn checked(status: u16, body: &str) -> String {
         match check_response(StatusCode::from_u16(status).unwrap(), body.as_bytes()) {
             Ok(()) => "ok".to_owned(),
             Err(f) => format!("{:?}: {}", f.kind, f.what),
@@ -173,25 +185,25 @@ mod tests {
 
     #[test]
     fn slurms_errors_count_more_than_the_status() {
-        assert_eq!(judged(200, r#"{"errors":[],"warnings":[{"description":"odd"}]}"#), "ok");
-        assert_eq!(judged(200, r#"{"errors":null}"#), "ok");
-        let gone = judged(404, &errors(2017, "Invalid job id specified"));
+        assert_eq!(checked(200, r#"{"errors":[],"warnings":[{"description":"odd"}]}"#), "ok");
+        assert_eq!(checked(200, r#"{"errors":null}"#), "ok");
+        let gone = checked(404, &errors(2017, "Invalid job id specified"));
         assert_eq!(gone, "NoSuchJob: update failed: Invalid job id specified (2017) (HTTP 404)");
-        assert!(judged(200, &errors(2002, "Access/permission denied")).starts_with("Denied"));
-        assert!(judged(500, &errors(2018, "Invalid node name specified")).starts_with("Permanent"));
-        assert!(judged(500, &errors(1007, "Protocol authentication error")).starts_with("Unauthenticated"));
-        assert!(judged(200, &errors(1802, "Unable to contact slurm controller")).starts_with("Transient"));
+        assert!(checked(200, &errors(2002, "Access/permission denied")).starts_with("Denied"));
+        assert!(checked(500, &errors(2018, "Invalid node name specified")).starts_with("Permanent"));
+        assert!(checked(500, &errors(1007, "Protocol authentication error")).starts_with("Unauthenticated"));
+        assert!(checked(200, &errors(1802, "Unable to contact slurm controller")).starts_with("Transient"));
         let busy = r#"{"errors":[],"status":[{"error":{"code":2021,"message":"Job/step already done"}}]}"#;
-        assert_eq!(judged(200, busy), "AlreadyDone: Job/step already done (2021)");
-        assert_eq!(judged(200, r#"{"errors":[],"status":[{"error":{"code":0}}]}"#), "ok");
+        assert_eq!(checked(200, busy), "AlreadyDone: Job/step already done (2021)");
+        assert_eq!(checked(200, r#"{"errors":[],"status":[{"error":{"code":0}}]}"#), "ok");
     }
 
     #[test]
     fn without_slurms_words_the_status_decides() {
-        assert!(judged(404, "Unable find requested URL.").starts_with("NoSuchUrl"));
-        assert!(judged(401, "").starts_with("Unauthenticated"));
-        assert!(judged(429, "slow down").starts_with("Transient"));
-        assert!(judged(503, "<html>").starts_with("Transient"));
-        assert!(judged(400, "Unable to parse query.").starts_with("Permanent"));
+        assert!(checked(404, "Unable find requested URL.").starts_with("NoSuchUrl"));
+        assert!(checked(401, "").starts_with("Unauthenticated"));
+        assert!(checked(429, "slow down").starts_with("Transient"));
+        assert!(checked(503, "<html>").starts_with("Transient"));
+        assert!(checked(400, "Unable to parse query.").starts_with("Permanent"));
     }
 }

@@ -1,7 +1,7 @@
 //! Single fields as slurmrestd writes them, in all the forms that its versions have used.
 //!
-//! Reading a field never fails: what cannot be understood becomes `Bad`, and whoever needs the field decides
-//! what that means. So one odd value never costs the whole answer, and there is only one pass over it.
+//! Reading a field never fails. A value that cannot be understood becomes `Bad`, and the code that needs the
+//! field decides how to handle that. So one odd value does not spoil the answer, which is read in one pass.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,20 +12,22 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Slurm's marks for "no value" and "infinite" in plain integers of 32 and 64 bits.
+/// Slurm's mark for "no value" in plain integers of 32 and 64 bits.
 const NO_VALUES: [u64; 2] = [0xffff_fffe, 0xffff_ffff_ffff_fffe];
+
+/// Slurm's mark for "infinite" in plain integers of 32 and 64 bits.
 const INFINITES: [u64; 2] = [0xffff_ffff, 0xffff_ffff_ffff_ffff];
 
-/// Largest number that is believed: beyond it, doubles are not exact, and nothing in Slurm counts that far.
+/// Largest number that is accepted. Beyond it doubles are not exact, and no counter of Slurm gets there.
 const MAX_NUMBER: i64 = 1 << 53;
 
 /// Most words in one list. A node is in a handful of partitions and has at most dozens of features.
 const MAX_WORDS: usize = 10_000;
 
-/// Most items in one list: a job has one for each of its nodes.
+/// Most items in one list. A job's lists have one item for each of its nodes.
 const MAX_ITEMS: usize = 100_000;
 
-/// A number, also as text or as `{set, infinite, number}`.
+/// A number, which may be written as text or as `{set, infinite, number}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum WireNumber {
     /// Missing, null, or marked as not set.
@@ -39,7 +41,7 @@ pub(super) enum WireNumber {
     Bad,
 }
 
-/// A text, also given as a number or a list. Borrowed from the answer where that has it without escapes.
+/// A text, which may be written as a number or a list. Borrowed from the answer if it has no escapes there.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum WireText<'a> {
     /// Missing or null.
@@ -51,7 +53,7 @@ pub(super) enum WireText<'a> {
     Bad,
 }
 
-/// A list of words, also given as one text.
+/// A list of words, which may be written as one text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum WireWords<'a> {
     /// Missing or null.
@@ -63,7 +65,7 @@ pub(super) enum WireWords<'a> {
     Bad,
 }
 
-/// An object, or whatever stands in its place.
+/// An object.
 #[derive(Clone, Debug, Default)]
 pub(super) enum WireObject<T> {
     /// Missing or null.
@@ -87,13 +89,13 @@ pub(super) enum WireList<T> {
     Bad,
 }
 
-/// A value that few need and that takes long to read: it is read once somebody asks for it.
+/// A value that is rarely needed and slow to read: it is parsed on demand.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub(super) struct LazyValue<'a>(#[serde(borrow)] Option<&'a RawValue>);
 
 impl<'a> LazyValue<'a> {
-    /// The value; its default if it is missing, null, or nothing like it.
+    /// Parses the value. Returns the default if it is missing, null, or of another type.
     pub(super) fn parse_or_default<T: Deserialize<'a> + Default>(self) -> T {
         self.0.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
     }
@@ -112,7 +114,7 @@ fn unsigned_number(n: u64) -> WireNumber {
 }
 
 fn float_number(n: f64) -> WireNumber {
-    // `as` saturates and turns NaN into 0, which the range test must see first.
+    // `as` saturates, and turns NaN into 0: test for finite values first.
     if n.is_finite() { bounded_number(n.trunc() as i64) } else { WireNumber::Bad }
 }
 
@@ -131,18 +133,19 @@ fn number_in_text(text: &str) -> WireNumber {
     }
 }
 
-/// Consumes a list that has no business where it stands.
+/// Consumes a list where another type was expected.
 fn drain_seq<'de, A: SeqAccess<'de>>(mut seq: A) -> Result<(), A::Error> {
     while seq.next_element::<IgnoredAny>()?.is_some() {}
     Ok(())
 }
 
+/// Consumes an object where another type was expected.
 fn drain_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<(), A::Error> {
     while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
     Ok(())
 }
 
-/// The members of a number that is an object.
+/// The members of a number that is written as an object.
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
 enum NumberMember {
@@ -210,7 +213,7 @@ impl<'de> Deserialize<'de> for WireNumber {
     }
 }
 
-/// The words of one text.
+/// The words of one text, separated by commas or plus signs.
 fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', '+']).map(str::trim).filter(|w| !w.is_empty()).take(MAX_WORDS)
 }
@@ -437,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_one_whatever_is_in_it() {
+    fn a_list_may_have_bad_items() {
         let list = |json: &'static str| serde_json::from_str::<WireList<WireNumber>>(json).unwrap();
         assert_eq!(
             list("[7, [], null]"),

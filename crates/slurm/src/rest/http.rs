@@ -1,4 +1,4 @@
-//! One request to slurmrestd: transport, token, time limit, and when it is sent again.
+//! Sends single requests to slurmrestd: transport, token, time limit, and retries.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use super::response_body::{BodyReader, WholeBody};
 use super::token_source::TokenSource;
 use infill_model::error_causes;
 
-/// Tries of one read, the first included. The next round reads again anyway.
+/// Most tries of one read, the first included. The next round reads again in any case.
 const READ_TRIES: u32 = 3;
 
 /// Wait before the second try; doubles for the third. Long enough for a rate limit to refill some calls.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// A request to be sent, perhaps more than once.
+/// A request, which may be sent more than once.
 #[derive(Clone, Debug)]
 pub(super) struct RestRequest<'a> {
     pub method: Method,
     /// Path and query.
     pub path: &'a str,
-    /// JSON.
+    /// The body to send as JSON, if any.
     pub body: Option<&'a serde_json::Value>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> RestRequest<'a> {
     }
 }
 
-/// Where slurmrestd is and how to speak to it.
+/// The HTTP client for one slurmrestd, with its address and the source of tokens.
 pub(super) struct RestTransport {
     client: Client,
     base: String,
@@ -41,7 +41,7 @@ pub(super) struct RestTransport {
 }
 
 impl RestTransport {
-    /// For `unix:/path` or an HTTP(S) URL.
+    /// A client for `unix:/path` or an HTTP(S) URL.
     pub(super) fn new(
         rest: &str,
         timeout: Duration,
@@ -61,7 +61,7 @@ impl RestTransport {
         Ok(RestTransport { client, base, tokens })
     }
 
-    /// The token to hand to Slurm's own programs.
+    /// The token to hand to Slurm's own programs; `None` without a token file, or if it cannot be read.
     pub(super) async fn current_token(&self) -> Option<infill_model::Secret> {
         match &self.tokens {
             Some(tokens) => tokens.current_token(false).await.ok(),
@@ -69,16 +69,16 @@ impl RestTransport {
         }
     }
 
-    /// Sends a read, again after failures that may pass. After a time-out there is no second try: slurmctld
-    /// is overloaded, and the next round asks again.
+    /// Sends a read, and tries again after transient failures. After a time-out there is no second try:
+    /// slurmctld is overloaded, and the next round asks again.
     pub(super) async fn send_read<T: BodyReader>(
         &self,
         path: &str,
-        take: &T,
+        reader: &T,
     ) -> Result<T::Out, RequestFailure> {
         let mut delay = RETRY_DELAY;
         for _ in 1..READ_TRIES {
-            match self.send_with_renewal(&RestRequest::get(path), take).await {
+            match self.send_with_renewal(&RestRequest::get(path), reader).await {
                 Err(f) if matches!(f.kind, FailureKind::Unsent | FailureKind::Transient) => {
                     tracing::debug!(path, what = f.what, "slurmrestd failed, trying again");
                     tokio::time::sleep(delay.mul_f64(rand::random_range(0.5..1.5))).await;
@@ -87,10 +87,10 @@ impl RestTransport {
                 result => return result,
             }
         }
-        self.send_with_renewal(&RestRequest::get(path), take).await
+        self.send_with_renewal(&RestRequest::get(path), reader).await
     }
 
-    /// Sends a change: a second time only if nothing was sent the first time.
+    /// Sends a change. Tries again only if the first try did not send it.
     pub(super) async fn send_change(&self, request: &RestRequest<'_>) -> Result<Vec<u8>, RequestFailure> {
         match self.send_with_renewal(request, &WholeBody).await {
             Err(f) if f.kind == FailureKind::Unsent => {
@@ -101,15 +101,15 @@ impl RestTransport {
         }
     }
 
-    /// Sends a request, and once more with a fresh token if the token was not taken (then nothing was done).
+    /// Sends a request. If Slurm refuses the token, it did nothing: then sends once more with a fresh token.
     async fn send_with_renewal<T: BodyReader>(
         &self,
         request: &RestRequest<'_>,
-        take: &T,
+        reader: &T,
     ) -> Result<T::Out, RequestFailure> {
-        match self.send_once(request, take, false).await {
+        match self.send_once(request, reader, false).await {
             Err(f) if f.kind == FailureKind::Unauthenticated && self.tokens.is_some() => {
-                self.send_once(request, take, true).await
+                self.send_once(request, reader, true).await
             }
             result => result,
         }
@@ -118,20 +118,20 @@ impl RestTransport {
     async fn send_once<T: BodyReader>(
         &self,
         request: &RestRequest<'_>,
-        take: &T,
+        reader: &T,
         token_refused: bool,
     ) -> Result<T::Out, RequestFailure> {
-        let Some(tokens) = &self.tokens else { return self.send_as(request, take, None).await };
+        let Some(tokens) = &self.tokens else { return self.send_as(request, reader, None).await };
         let token = tokens.current_token(token_refused).await;
         let token = token.map_err(|e| RequestFailure::new(FailureKind::Unauthenticated, e.to_string()))?;
-        self.send_as(request, take, Some((tokens.token_user(), &token.0))).await
+        self.send_as(request, reader, Some((tokens.token_user(), &token.0))).await
     }
 
-    /// Sends a request under this user name and token.
+    /// Sends a request with this user name and token, or without any.
     pub(super) async fn send_as<T: BodyReader>(
         &self,
         request: &RestRequest<'_>,
-        take: &T,
+        reader: &T,
         login: Option<(Option<&str>, &str)>,
     ) -> Result<T::Out, RequestFailure> {
         let url = format!("{}{}", self.base, request.path);
@@ -149,7 +149,7 @@ impl RestTransport {
         if let Some(body) = request.body {
             builder = builder.json(body);
         }
-        take.read_body(builder.send().await.map_err(|e| transport_failure(&e))?).await
+        reader.read_body(builder.send().await.map_err(|e| transport_failure(&e))?).await
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_missing_socket_is_told_apart_from_a_lost_answer() {
+    async fn a_missing_socket_is_distinguished_from_a_lost_answer() {
         let http = RestTransport::new("unix:/no/such/socket", Duration::from_secs(1), None).unwrap();
         let failure =
             http.send_with_renewal(&RestRequest::get("/slurm/v0.0.42/ping"), &WholeBody).await.unwrap_err();

@@ -1,5 +1,6 @@
-//! What infill does to jobs. Each act first reads the job: a job outside the malleable partition is never
-//! touched, and some acts on a job in the wrong state do harm instead of failing.
+//! The changes that infill makes to jobs. Each change first reads the job, for two reasons: infill never
+//! touches a job outside the malleable partition, and Slurm accepts some harmful changes of a job in the
+//! wrong state.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use crate::SlurmError;
 use crate::command::ProgramCall;
 use infill_model::{BaseState, Job, JobId, NodeName};
 
-/// A begin time in the past. Slurm takes it as "now" by its own clock, whereas 0 leaves the begin time as it
-/// is: then a requeued job waits for two minutes.
+/// A begin time in the past, which Slurm takes as "now" by its own clock. With 0 the begin time would stay as
+/// it is, and a requeued job would wait for two minutes.
 const BEGIN_NOW: u32 = 1;
 
-/// No nodes, as an update has to say it: slurmrestd takes an empty list for nothing said.
+/// The form of an empty node list in an update. slurmrestd ignores a list without elements.
 const NO_NODES: [&str; 1] = [""];
 
-/// Longest wait for scontrol beyond one request's time.
+/// How much longer scontrol may take than one request.
 const SCONTROL_EXTRA: Duration = Duration::from_secs(2);
 
 fn set_number(n: u32) -> Value {
@@ -34,8 +35,18 @@ fn permanent_error(doing: &str, what: impl Into<String>) -> SlurmError {
     SlurmError::Permanent { doing: doing.to_owned(), what: what.into() }
 }
 
+fn transient_error(doing: &str, what: impl Into<String>) -> SlurmError {
+    SlurmError::Transient { doing: doing.to_owned(), what: what.into() }
+}
+
+/// Whether a REST version, such as `v0.0.45`, has an endpoint for requeueing.
+fn has_requeue_endpoint(rest_version: &str) -> bool {
+    let number = rest_version.trim_start_matches("v0.0.").parse::<u32>();
+    number.is_ok_and(|number| number >= 45)
+}
+
 impl RestSlurm {
-    /// The job, if Slurm knows it and it is ours to touch.
+    /// The job, or `None` if Slurm does not know it. Denied if it is outside the malleable partition.
     async fn malleable_job_if_known(&self, id: JobId, doing: &str) -> Result<Option<Job>, SlurmError> {
         match self.read_job_record(id, doing).await? {
             Some(job) if job.partition != self.partition => Err(SlurmError::Denied {
@@ -73,10 +84,9 @@ impl RestSlurm {
         let doing = format!("launching job {id} on {node} for {mins} min");
         let job = self.pending_job(id, &doing).await?;
         if job.state.flags.contains("COMPLETING") {
-            // When it has left its old node, Slurm sets the requeue delay, and would overwrite what we say
-            // now.
-            let what = "the job still leaves its former node".to_owned();
-            return Err(SlurmError::Transient { doing, what });
+            // Slurm sets the requeue delay once the job has left its old node. That would overwrite this
+            // update.
+            return Err(transient_error(&doing, "the job is still leaving its former node"));
         }
         let body = json!({
             "required_nodes": node_names(std::slice::from_ref(node)),
@@ -119,11 +129,11 @@ impl RestSlurm {
         }
         match self.session.send_change(Method::DELETE, &format!("job/{id}"), None).await {
             Err(f) if f.kind == FailureKind::NoSuchJob => Ok(()),
-            // Also said of a requeued job that is still leaving its node: look whether it is really ending.
+            // Slurm says this also of a requeued job that is still leaving its node: check its state.
             Err(f) if f.kind == FailureKind::AlreadyDone => match self.read_job_record(id, &doing).await? {
                 Some(job) if job.state.is_pending() => {
-                    Err(RequestFailure::new(FailureKind::Transient, format!("{}, yet it is pending", f.what))
-                        .into_slurm_error(doing))
+                    let what = format!("{}, yet it is pending", f.what);
+                    Err(RequestFailure::new(FailureKind::Transient, what).into_slurm_error(doing))
                 }
                 _ => Ok(()),
             },
@@ -136,11 +146,10 @@ impl RestSlurm {
         // Slurm would bring a cancelled job back to life.
         let job = self.running_job(id, &doing).await?;
         if job.state.base == BaseState::Suspended {
-            return Err(permanent_error(&doing, "somebody has suspended it"));
+            return Err(permanent_error(&doing, "the job is suspended"));
         }
-        let has_requeue = |rest: &str| rest.trim_start_matches("v0.0.").parse::<u32>().is_ok_and(|v| v >= 45);
         let endpoint = self.session.find_endpoint().await.map_err(|f| f.into_slurm_error(&doing))?;
-        if !has_requeue(&endpoint.rest_version) {
+        if !has_requeue_endpoint(&endpoint.rest_version) {
             return self.run_scontrol(&["requeuehold", &id.to_string()], &doing).await;
         }
         let tail = format!("job/{id}/requeue?Hold=true");
@@ -153,8 +162,7 @@ impl RestSlurm {
         let env: Vec<(&str, &str)> = token.iter().map(|t| ("SLURM_JWT", t.0.as_str())).collect();
         let limit = self.timeout + SCONTROL_EXTRA;
         let program = ProgramCall { path: &self.scontrol, args, env: &env, stdin: b"", limit };
-        let transient = |what: String| SlurmError::Transient { doing: doing.to_owned(), what };
-        let out = program.run().await.map_err(|e| transient(e.to_string()))?;
+        let out = program.run().await.map_err(|e| transient_error(doing, e.to_string()))?;
         let lower = out.stderr.to_ascii_lowercase();
         match out.code {
             Some(0) => Ok(()),
@@ -162,12 +170,12 @@ impl RestSlurm {
                 Err(SlurmError::Denied { doing: doing.to_owned(), what: out.stderr })
             }
             _ if lower.contains("invalid job id") => Err(permanent_error(doing, out.stderr)),
-            code => Err(transient(format!("scontrol ended with {code:?}: {}", out.stderr))),
+            code => Err(transient_error(doing, format!("scontrol ended with {code:?}: {}", out.stderr))),
         }
     }
 
-    /// Holds as the job's owner would (`uhold`), which slurmrestd cannot. An administrator's hold would not
-    /// be told from it otherwise, and the owner could not release the job.
+    /// Holds the job as its owner would (`uhold`), which slurmrestd cannot do. Otherwise infill's hold would
+    /// look like an administrator's, and the owner could not release the job.
     pub(super) async fn do_hold(&self, id: JobId) -> Result<(), SlurmError> {
         let doing = format!("holding job {id}");
         let job = self.pending_job(id, &doing).await?;
@@ -177,7 +185,8 @@ impl RestSlurm {
         self.run_scontrol(&["uhold", &id.to_string()], &doing).await
     }
 
-    /// A slurmrestd that answers "done" and has done nothing is not believed: scontrol can clear them, too.
+    /// Clears the required nodes. Some slurmrestds answer success without doing it, so this checks the result
+    /// and falls back on scontrol.
     pub(super) async fn do_unpin(&self, id: JobId) -> Result<(), SlurmError> {
         let doing = format!("unpinning job {id}");
         self.held_pending_job(id, &doing).await?;

@@ -1,5 +1,5 @@
-//! Records that are JSON by their brackets, and yet no text or numbers that serde_json takes: names in
-//! Latin-1, halves of surrogate pairs, numbers beyond every range, the same field twice.
+//! Repairs records that have the structure of JSON, but contain text or numbers that serde_json refuses:
+//! names in Latin-1, halves of surrogate pairs, numbers out of range, the same field twice.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::json_window::first_value;
 
-/// What stands in for a value that cannot be read: no kind of field can be understood from it.
+/// Replaces a value that cannot be read. No kind of field accepts it, so the field counts as bad.
 const PLACEHOLDER: &str = "{}";
 
-/// The record as JSON that can be read. Bytes that are no UTF-8 become replacement characters; a value that
-/// still cannot be read, and a field that was there before, become [`PLACEHOLDER`] and nothing.
+/// The record as JSON that can be read. Bytes that are not UTF-8 become replacement characters. A value that
+/// still cannot be read becomes [`PLACEHOLDER`]. A field that occurred before is dropped.
 pub(super) fn repair_record(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
     match object_members(&text) {
@@ -22,14 +22,14 @@ pub(super) fn repair_record(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The body of an answer as JSON that can be read.
+/// The body of a response with replacement characters for bytes that are not UTF-8.
 pub(super) fn repair_text(body: Vec<u8>) -> Vec<u8> {
     String::from_utf8(body)
         .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
         .into_bytes()
 }
 
-/// The names and values of an object, as they are written; `None` if it is none.
+/// The names and values of an object, as they are written; `None` if the text is not an object.
 fn object_members(text: &str) -> Option<Vec<(&str, &str)>> {
     let mut rest = text.trim_start().strip_prefix('{')?;
     let mut members = Vec::new();
@@ -43,7 +43,7 @@ fn object_members(text: &str) -> Option<Vec<(&str, &str)>> {
     Some(members)
 }
 
-/// Takes the next value.
+/// Takes the next value off the front of `rest`.
 fn take_value<'a>(rest: &mut &'a str) -> Option<&'a str> {
     let (IgnoredAny, count) = first_value::<IgnoredAny>(rest.as_bytes()).ok()?;
     let value = rest.get(..count)?;
@@ -53,21 +53,21 @@ fn take_value<'a>(rest: &mut &'a str) -> Option<&'a str> {
 
 fn join_members(members: &[(&str, &str)]) -> String {
     let mut text = String::from("{");
-    let mut known = HashSet::new();
+    let mut seen_names = HashSet::new();
     for (name, value) in members {
-        // A name that cannot be read is none that we know.
+        // A field whose name cannot be read is not one that infill uses.
         let Ok(name) = serde_json::from_str::<String>(name) else { continue };
-        if known.contains(&name) {
+        if seen_names.contains(&name) {
             continue;
         }
-        let comma = if known.is_empty() { "" } else { "," };
+        let comma = if seen_names.is_empty() { "" } else { "," };
         text.push_str(&format!("{comma}{}:{}", Value::from(name.as_str()), value_or_placeholder(value)));
-        known.insert(name);
+        seen_names.insert(name);
     }
     text + "}"
 }
 
-/// The value, or what stands in for it.
+/// The value, or [`PLACEHOLDER`] if serde_json refuses it.
 fn value_or_placeholder(value: &str) -> Cow<'_, str> {
     if serde_json::from_str::<Value>(value).is_ok() { value.into() } else { PLACEHOLDER.into() }
 }
@@ -78,13 +78,13 @@ mod tests {
 
     #[track_caller]
     fn check(bytes: &[u8], expected: &str) {
-        let mended = String::from_utf8(repair_record(bytes)).unwrap();
-        assert_eq!(mended, expected);
-        assert!(serde_json::from_str::<Value>(&mended).is_ok(), "{mended}");
+        let repaired = String::from_utf8(repair_record(bytes)).unwrap();
+        assert_eq!(repaired, expected);
+        assert!(serde_json::from_str::<Value>(&repaired).is_ok(), "{repaired}");
     }
 
     #[test]
-    fn only_what_is_odd_changes() {
+    fn only_unreadable_values_change() {
         check(br#"{"a": 1, "b": {"c": [null]}}"#, r#"{"a": 1,"b": {"c": [null]}}"#);
         check(b"{\"name\": \"caf\xe9\", \"a\": 1}", "{\"name\": \"caf\u{fffd}\",\"a\": 1}");
         check(br#"{"name": "\ud800", "a": 1}"#, r#"{"name":{},"a": 1}"#);

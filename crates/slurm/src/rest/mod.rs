@@ -1,4 +1,4 @@
-//! slurmrestd, in all versions from v0.0.41 to v0.0.45.
+//! The client of slurmrestd, for all REST versions from v0.0.41 to v0.0.45.
 
 mod bad_records;
 #[cfg(test)]
@@ -51,14 +51,14 @@ use infill_model::{
     BackfillState, Job, JobId, NodeName, Snapshot, SnapshotDoubt, Topology, config::SlurmConfig,
 };
 
-/// Readings in one call of `snapshot`, the first included, while backfill is in the way.
+/// Most readings in one call of `read_snapshot`, the first included, while backfill makes them doubtful.
 const MAX_READINGS: u32 = 3;
 
-/// Wait before the next reading. A short backfill cycle is over by then; for a long one the next round is
-/// there.
+/// Wait before the next reading. A short backfill cycle is over by then. For a long one the next round reads
+/// again.
 const READING_DELAY: Duration = Duration::from_millis(400);
 
-/// Slurm as slurmrestd shows it.
+/// Slurm through slurmrestd, with scontrol for the requests that slurmrestd does not offer.
 pub struct RestSlurm {
     session: VersionedClient,
     partition: String,
@@ -67,16 +67,16 @@ pub struct RestSlurm {
     exits: Mutex<ExitWatch>,
     ours: Arc<Mutex<MalleableJobs>>,
     plans: Mutex<PlannedStarts>,
-    seen: Mutex<SubmissionWatermark>,
-    /// To how many seconds backfill rounds planned starts, as slurmctld last told; 0: it has not.
+    watermark: Mutex<SubmissionWatermark>,
+    /// Seconds to which backfill rounds planned starts, from slurmctld's configuration; 0 before it is read.
     resolution_secs: AtomicU32,
 }
 
 impl RestSlurm {
-    /// Prepares to speak to the slurmrestd that the configuration names. Sends nothing yet.
+    /// Prepares a client of the slurmrestd that the configuration names. Sends nothing yet.
     ///
     /// # Errors
-    /// `Permanent` if the address or the TLS roots of this machine cannot be used.
+    /// `Permanent` if the address, or the TLS roots of this machine, cannot be used.
     pub fn new(config: &SlurmConfig) -> Result<RestSlurm, SlurmError> {
         let timeout = Duration::from_secs_f64(config.timeout_secs.clamp(0.05, 86_400.0));
         let tokens = config
@@ -96,21 +96,20 @@ impl RestSlurm {
             exits: Mutex::default(),
             ours: Arc::new(Mutex::new(MalleableJobs::for_partition(&config.partition))),
             plans: Mutex::default(),
-            seen: Mutex::default(),
+            watermark: Mutex::default(),
             resolution_secs: AtomicU32::default(),
         })
     }
 
-    /// For a site whose jobs share nodes: speaks a REST version in which records tell what jobs ask for.
+    /// For a site whose jobs share nodes: prefers a REST version whose records show what jobs ask for.
     pub fn with_share_records(self) -> RestSlurm {
         RestSlurm { session: self.session.with_share_records(), ..self }
     }
 
-    /// Asks slurmrestd in the name of the user that this token claims to be, for something that any user may
-    /// see.
+    /// Sends a request that any user may make to slurmrestd, with this user name and token.
     ///
     /// # Errors
-    /// `Denied` if Slurm does not take the token.
+    /// `Denied` if Slurm refuses the token.
     pub(super) async fn check_token(&self, user: &str, token: &str) -> Result<(), SlurmError> {
         let doing = format!("checking a token of {user}");
         self.session.get_as("licenses/", user, token).await.map_err(|f| f.into_slurm_error(doing))
@@ -134,8 +133,8 @@ impl RestSlurm {
     }
 
     async fn read_all(&self, before: SchedulerDiag) -> Result<RawReading, SlurmError> {
-        // Nodes before jobs: a job that starts in between is seen on a node that looked idle, and the gap
-        // finder takes a node as busy if either says so.
+        // Nodes before jobs: a job that starts in between is shown on a node that looked idle, and the gap
+        // finder takes a node as busy if either record says so.
         let shared = Arc::default();
         let nodes = self.read_list("nodes/", &shared).await?;
         let jobs = self.read_list("jobs/", &shared).await?;
@@ -144,16 +143,40 @@ impl RestSlurm {
         Ok(RawReading { before, nodes, jobs, reservations, after })
     }
 
-    /// Every change of it is a single step: a thread that panicked leaves it whole.
-    fn lock_watermark(&self) -> MutexGuard<'_, SubmissionWatermark> {
-        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Puts the snapshot together on a thread for blocking work.
+    async fn combine_reading(&self, reading: RawReading) -> Result<Snapshot, SlurmError> {
+        let backfill = self.backfill_state(&reading.after);
+        let ours = self.ours.clone();
+        let combined = tokio::task::spawn_blocking(move || {
+            // A panic while the lock was held left the jobs of one complete reading.
+            let mut ours = ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            reading.into_snapshot(backfill, &mut ours)
+        });
+        combined.await.map_err(|e| {
+            RequestFailure::new(FailureKind::Transient, e.to_string()).into_slurm_error("reading a snapshot")
+        })
     }
 
-    fn backfill_state(&self, pulse: &SchedulerDiag) -> BackfillState {
+    /// Restores planned starts and records what the snapshot has shown, where it can be trusted.
+    fn finish_snapshot(&self, snapshot: &mut Snapshot, before: &SchedulerDiag) {
+        // A panic while the lock was held left the plans of one complete reading.
+        self.plans.lock().unwrap_or_else(std::sync::PoisonError::into_inner).restore_plans(snapshot);
+        if snapshot.is_trusted() {
+            self.lock_watermark().record_look(before, snapshot.jobs.last().map(|job| job.id));
+        }
+        warn_of_inconsistency(snapshot);
+    }
+
+    /// Each change of the watermark is a single step, so it is whole even after a panic in another thread.
+    fn lock_watermark(&self) -> MutexGuard<'_, SubmissionWatermark> {
+        self.watermark.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn backfill_state(&self, diag: &SchedulerDiag) -> BackfillState {
         // A panic while the lock was held cannot have left the counters half written.
         let mut exits = self.exits.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let resolution_secs = Some(self.resolution_secs.load(Ordering::Relaxed)).filter(|secs| *secs > 0);
-        BackfillState { resolution_secs, ..exits.backfill_state(pulse) }
+        BackfillState { resolution_secs, ..exits.backfill_state(diag) }
     }
 
     async fn read_job_record(&self, id: JobId, doing: &str) -> Result<Option<Job>, SlurmError> {
@@ -184,34 +207,17 @@ impl SlurmApi for RestSlurm {
     }
 
     async fn read_snapshot(&self) -> Result<Snapshot, SlurmError> {
-        let mut tries = MAX_READINGS;
+        let mut tries_left = MAX_READINGS;
         loop {
-            tries -= 1;
+            tries_left -= 1;
             let before = self.read_diag().await?;
-            // No use in dumping all jobs while their planned starts are being wiped, as long as we may wait.
-            if tries == 0 || before.active != Some(true) {
+            // Reading all jobs is useless while backfill wipes their planned starts, so wait if that is
+            // possible.
+            if tries_left == 0 || before.active != Some(true) {
                 let reading = self.read_all(before.clone()).await?;
-                let backfill = self.backfill_state(&reading.after);
-                let ours = self.ours.clone();
-                let put_together = move || {
-                    // A panic while the lock was held left the jobs of one reading or the other.
-                    let mut ours = ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    reading.into_snapshot(backfill, &mut ours)
-                };
-                let mut snapshot = tokio::task::spawn_blocking(put_together).await.map_err(|e| {
-                    RequestFailure::new(FailureKind::Transient, e.to_string())
-                        .into_slurm_error("reading a snapshot")
-                })?;
-                if tries == 0 || !raw_reading::are_transient(&snapshot.doubts) {
-                    // A panic while the lock was held left the plans of one reading or the other.
-                    self.plans
-                        .lock()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner)
-                        .restore_plans(&mut snapshot);
-                    if snapshot.is_trusted() {
-                        self.lock_watermark().record_look(&before, snapshot.jobs.last().map(|job| job.id));
-                    }
-                    warn_of_inconsistency(&snapshot);
+                let mut snapshot = self.combine_reading(reading).await?;
+                if tries_left == 0 || !raw_reading::are_transient(&snapshot.doubts) {
+                    self.finish_snapshot(&mut snapshot, &before);
                     return Ok(snapshot);
                 }
             }
@@ -220,29 +226,29 @@ impl SlurmApi for RestSlurm {
     }
 
     async fn has_news(&self) -> Result<bool, SlurmError> {
-        let pulse = self.read_diag().await?;
-        let then = *self.lock_watermark();
-        let (after, come) = match then.new_jobs(&pulse) {
+        let diag = self.read_diag().await?;
+        let watermark = *self.lock_watermark();
+        let (after, count) = match watermark.new_jobs(&diag) {
             NewJobs::None => return Ok(false),
-            NewJobs::Much => return Ok(true),
-            NewJobs::Jobs { after, come } => (after.0, come),
+            NewJobs::ManyOrUnknown => return Ok(true),
+            NewJobs::Jobs { after, count } => (after, count),
         };
-        let number = |i: u32| JobId(after.saturating_add(i));
-        for i in 1..=come {
-            // Agents submit wings.
-            if self.find_job(number(i)).await?.is_none_or(|job| job.partition != self.partition) {
+        for offset in 1..=count {
+            let found = self.find_job(later_id(after, offset)).await?;
+            // Wings that agents have submitted are not news.
+            if found.is_none_or(|job| job.partition != self.partition) {
                 return Ok(true);
             }
         }
-        // A task of an array takes a number when it starts, and is not counted then: one of ours may have
-        // taken the place of somebody's job.
-        if self.find_job(number(come + 1)).await?.is_some() {
+        // A task of an array takes an id when it starts, and is not counted then. So a task of a malleable
+        // job may have an id in the range, and a main job the id after it.
+        if self.find_job(later_id(after, count + 1)).await?.is_some() {
             return Ok(true);
         }
-        let mut seen = self.lock_watermark();
-        // A snapshot that was taken meanwhile knows better.
-        if *seen == then {
-            seen.record_look(&pulse, Some(number(come)));
+        let mut current = self.lock_watermark();
+        // A snapshot that was taken meanwhile has set a later one.
+        if *current == watermark {
+            current.record_look(&diag, Some(later_id(after, count)));
         }
         Ok(false)
     }
@@ -260,9 +266,11 @@ impl SlurmApi for RestSlurm {
     async fn read_partitions(&self) -> Result<Vec<PartitionSharing>, SlurmError> {
         let RecordList { records, bad, .. } =
             self.read_list::<PartitionSharing>("partitions/", &Arc::default()).await?;
-        // Of one that cannot be read nobody knows that its jobs share.
-        let bad = bad.into_iter().filter_map(|bad| bad.rest);
-        Ok(records.into_iter().chain(bad.map(|p| PartitionSharing { exclusive: true, ..p })).collect())
+        // It is not certain that the jobs of a partition with unreadable fields share nodes: count it as
+        // exclusive.
+        let unreadable = bad.into_iter().filter_map(|bad| bad.rest);
+        let exclusive = unreadable.map(|partition| PartitionSharing { exclusive: true, ..partition });
+        Ok(records.into_iter().chain(exclusive).collect())
     }
 
     async fn read_topology(&self) -> Result<Topology, SlurmError> {
@@ -296,6 +304,10 @@ impl SlurmApi for RestSlurm {
     async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.do_unpin(id).await
     }
+}
+
+fn later_id(id: JobId, offset: u32) -> JobId {
+    JobId(id.0.saturating_add(offset))
 }
 
 fn warn_of_inconsistency(snapshot: &Snapshot) {

@@ -1,55 +1,59 @@
-//! Whether somebody has submitted a job since Slurm was looked at: by slurmctld's count of submissions, and
-//! the numbers that it gives to jobs one after the other.
+//! Detects jobs that were submitted since the last look at Slurm, from slurmctld's count of submissions and
+//! from the consecutive ids that it assigns.
 
 use super::raw_reading::SchedulerDiag;
 use infill_model::{JobId, UnixTime};
 
-/// Most new jobs that are looked at one by one. So many wings may well come at a time.
+/// Most new jobs that are read one by one. Agents commonly submit up to this number of wings at a time.
 const MAX_CHECKED_JOBS: u32 = 4;
 
-/// What slurmctld had counted when it was looked at.
+/// slurmctld's counters at the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct SubmissionWatermark {
     counting_since: Option<UnixTime>,
     submitted: Option<i64>,
-    /// The highest number of a job that was ever seen.
+    /// The highest job id that was ever seen.
     last_job: Option<JobId>,
 }
 
-/// What has come since.
+/// The jobs that were submitted since the last look.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum NewJobs {
-    /// Nothing.
+    /// No job.
     None,
-    /// So many, with the numbers after this one: agents may have submitted them.
-    Jobs { after: JobId, come: u32 },
-    /// More than can be looked at, or nobody can tell.
-    Much,
+    /// `count` jobs, whose ids follow `after`. Agents may have submitted them.
+    Jobs { after: JobId, count: u32 },
+    /// More than [`MAX_CHECKED_JOBS`], or an unknown number.
+    ManyOrUnknown,
 }
 
 impl SubmissionWatermark {
-    /// After a look that began with this pulse and told of jobs up to `last`. What came during it may be told
-    /// of, and counts as news all the same: nobody knows which of them the look saw.
-    pub fn record_look(&mut self, began: &SchedulerDiag, last: Option<JobId>) {
+    /// Records a look that began with these diagnostics and showed jobs up to `last`. A job that was
+    /// submitted during the look counts as news even if the look shows it: which jobs it saw is unknown.
+    pub fn record_look(&mut self, diag_before: &SchedulerDiag, last: Option<JobId>) {
         let last_job = self.last_job.max(last);
         *self = SubmissionWatermark {
-            counting_since: began.counting_since,
-            submitted: began.submitted,
+            counting_since: diag_before.counting_since,
+            submitted: diag_before.submitted,
             last_job,
         };
     }
 
-    /// What this pulse tells. Slurms that do not count submissions tell of none.
-    pub fn new_jobs(&self, pulse: &SchedulerDiag) -> NewJobs {
-        let (Some(then), Some(now)) = (self.submitted, pulse.submitted) else { return NewJobs::None };
-        let come = now.checked_sub(then).and_then(|n| u32::try_from(n).ok());
-        match come {
-            _ if self.counting_since != pulse.counting_since => NewJobs::Much,
+    /// The jobs that were submitted between the last look and these diagnostics. A Slurm that does not count
+    /// submissions always gives [`NewJobs::None`].
+    pub fn new_jobs(&self, diag: &SchedulerDiag) -> NewJobs {
+        let Some(submitted_before) = self.submitted else { return NewJobs::None };
+        let Some(submitted_now) = diag.submitted else { return NewJobs::None };
+        if self.counting_since != diag.counting_since {
+            return NewJobs::ManyOrUnknown;
+        }
+        let count = submitted_now.checked_sub(submitted_before).and_then(|n| u32::try_from(n).ok());
+        match count {
             Some(0) => NewJobs::None,
-            Some(come @ 1..=MAX_CHECKED_JOBS) => {
-                NewJobs::Jobs { after: self.last_job.unwrap_or(JobId(0)), come }
+            Some(count @ 1..=MAX_CHECKED_JOBS) => {
+                NewJobs::Jobs { after: self.last_job.unwrap_or(JobId(0)), count }
             }
-            _ => NewJobs::Much,
+            _ => NewJobs::ManyOrUnknown,
         }
     }
 }
@@ -58,25 +62,26 @@ impl SubmissionWatermark {
 mod tests {
     use super::*;
 
-    fn pulse(since: i64, submitted: i64) -> SchedulerDiag {
-        let mut pulse = SchedulerDiag::default();
-        (pulse.counting_since, pulse.submitted) = (Some(UnixTime(since)), Some(submitted));
-        pulse
+    fn diag(since: i64, submitted: i64) -> SchedulerDiag {
+        let mut diag = SchedulerDiag::default();
+        diag.counting_since = Some(UnixTime(since));
+        diag.submitted = Some(submitted);
+        diag
     }
 
     #[test]
-    fn tells_what_has_come_since_the_look() {
+    fn new_jobs_are_counted_since_the_last_look() {
         let mut seen = SubmissionWatermark::default();
-        assert_eq!(seen.new_jobs(&pulse(1, 7)), NewJobs::None, "there was no look");
-        seen.record_look(&pulse(1, 7), Some(JobId(40)));
-        assert_eq!(seen.new_jobs(&pulse(1, 7)), NewJobs::None);
-        assert_eq!(seen.new_jobs(&pulse(1, 9)), NewJobs::Jobs { after: JobId(40), come: 2 });
-        assert_eq!(seen.new_jobs(&pulse(1, 12)), NewJobs::Much);
-        assert_eq!(seen.new_jobs(&pulse(1, 6)), NewJobs::Much, "a count never shrinks");
-        assert_eq!(seen.new_jobs(&pulse(2, 0)), NewJobs::Much, "slurmctld has begun to count anew");
+        assert_eq!(seen.new_jobs(&diag(1, 7)), NewJobs::None, "there was no look");
+        seen.record_look(&diag(1, 7), Some(JobId(40)));
+        assert_eq!(seen.new_jobs(&diag(1, 7)), NewJobs::None);
+        assert_eq!(seen.new_jobs(&diag(1, 9)), NewJobs::Jobs { after: JobId(40), count: 2 });
+        assert_eq!(seen.new_jobs(&diag(1, 12)), NewJobs::ManyOrUnknown);
+        assert_eq!(seen.new_jobs(&diag(1, 6)), NewJobs::ManyOrUnknown, "a count never shrinks");
+        assert_eq!(seen.new_jobs(&diag(2, 0)), NewJobs::ManyOrUnknown, "slurmctld has restarted its count");
         assert_eq!(seen.new_jobs(&SchedulerDiag::default()), NewJobs::None, "it does not count");
-        // The newest job may have been forgotten by now.
-        seen.record_look(&pulse(1, 9), Some(JobId(39)));
-        assert_eq!(seen.new_jobs(&pulse(1, 10)), NewJobs::Jobs { after: JobId(40), come: 1 });
+        // Slurm may have forgotten the newest job by now.
+        seen.record_look(&diag(1, 9), Some(JobId(39)));
+        assert_eq!(seen.new_jobs(&diag(1, 10)), NewJobs::Jobs { after: JobId(40), count: 1 });
     }
 }

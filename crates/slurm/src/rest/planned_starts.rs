@@ -1,35 +1,37 @@
-//! Planned starts, over the time in which backfill makes new ones.
+//! Keeps planned starts while backfill computes new ones.
 //!
-//! Each cycle of backfill first wipes all planned starts and then sets them one by one. Where a cycle takes
-//! minutes there is hardly a moment of rest; but what the last one planned for a job holds until this one
-//! plans it anew.
+//! Each backfill cycle first wipes all planned starts and then sets them one by one. Where a cycle takes
+//! minutes, backfill is almost always active. But the start that the last cycle planned for a job holds until
+//! the present cycle plans that job again.
 
 use std::collections::BTreeMap;
 
 use infill_model::{JobId, NodeName, Snapshot, SnapshotDoubt, UnixTime};
 
-/// Plans that were whole longer ago say nothing of this cycle, seconds: `bf_max_time` is a few minutes where
-/// it is long.
+/// Seconds for which a complete set of planned starts stays useful. `bf_max_time` is a few minutes where it
+/// is long.
 const PLAN_MEMORY_SECS: f64 = 600.0;
 
 /// The newest plan of each pending job.
 #[derive(Debug, Default)]
 pub(super) struct PlannedStarts {
     /// When all of them were last seen between two cycles.
-    whole_at: Option<UnixTime>,
+    complete_at: Option<UnixTime>,
+    /// The planned start and the nodes of each pending job.
     planned: BTreeMap<JobId, (UnixTime, Vec<NodeName>)>,
 }
 
 impl PlannedStarts {
-    /// Learns from the snapshot; one that is doubtful only because backfill is at work gets the plans that
-    /// were wiped, and is doubtful no more.
+    /// Remembers the planned starts of the snapshot. A snapshot that is doubtful only because backfill is
+    /// active gets the wiped plans back, and its doubts are cleared.
     pub(super) fn restore_plans(&mut self, snapshot: &mut Snapshot) {
         if snapshot.is_trusted() {
-            (self.whole_at, self.planned) = (Some(snapshot.taken_at), BTreeMap::new());
+            self.complete_at = Some(snapshot.taken_at);
+            self.planned = BTreeMap::new();
         } else if !self.can_restore(snapshot) {
             return;
         } else {
-            tracing::debug!("backfill is at work; what it wiped comes from its last cycle");
+            tracing::debug!("backfill is active; the starts that it wiped come from its last cycle");
         }
         for job in snapshot.jobs.iter_mut().filter(|j| j.state.is_pending()) {
             match (job.start_time, self.planned.get(&job.id)) {
@@ -37,7 +39,8 @@ impl PlannedStarts {
                     self.planned.insert(job.id, (start, job.scheduled_nodes.clone()));
                 }
                 (_, Some((start, nodes))) => {
-                    (job.start_time, job.scheduled_nodes) = (Some(*start), nodes.clone());
+                    job.start_time = Some(*start);
+                    job.scheduled_nodes = nodes.clone();
                 }
                 _ => {}
             }
@@ -46,10 +49,12 @@ impl PlannedStarts {
     }
 
     fn can_restore(&self, snapshot: &Snapshot) -> bool {
-        let age_secs = self.whole_at.map(|at| snapshot.taken_at.secs_since(at));
-        snapshot.doubts.iter().all(|d: &SnapshotDoubt| {
-            matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved)
-        }) && age_secs.is_some_and(|secs| (0.0..=PLAN_MEMORY_SECS).contains(&secs))
+        let age_secs = self.complete_at.map(|at| snapshot.taken_at.secs_since(at));
+        let is_recent = age_secs.is_some_and(|secs| (0.0..=PLAN_MEMORY_SECS).contains(&secs));
+        let is_only_backfill = snapshot.doubts.iter().all(|doubt: &SnapshotDoubt| {
+            matches!(doubt, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved)
+        });
+        is_only_backfill && is_recent
     }
 }
 
@@ -58,19 +63,20 @@ mod tests {
     use super::*;
     use infill_model::{BaseState, Job};
 
-    /// A snapshot with these pending jobs: each with the second of its planned start, on a node of its own.
+    /// A snapshot with these pending jobs. Each has the second of its planned start, on a node of its own.
     fn snapshot(at: i64, jobs: &[(u32, Option<i64>)], doubts: &[SnapshotDoubt]) -> Snapshot {
-        let job = |(id, start): &(u32, Option<i64>)| {
-            let mut job = Job::new(JobId(*id), "main", BaseState::Pending);
-            job.start_time = start.map(UnixTime);
-            job.scheduled_nodes = start.iter().map(|_| NodeName::new(format!("n{id}"))).collect();
-            job
-        };
-        let jobs = jobs.iter().map(job).collect();
+        let jobs = jobs.iter().map(|(id, start)| pending_job(*id, *start)).collect();
         Snapshot { taken_at: UnixTime(at), jobs, doubts: doubts.to_vec(), ..Snapshot::default() }
     }
 
-    /// What is planned, and whether it is trusted.
+    fn pending_job(id: u32, start: Option<i64>) -> Job {
+        let mut job = Job::new(JobId(id), "main", BaseState::Pending);
+        job.start_time = start.map(UnixTime);
+        job.scheduled_nodes = start.iter().map(|_| NodeName::new(format!("n{id}"))).collect();
+        job
+    }
+
+    /// The planned starts after [`PlannedStarts::restore_plans`], and whether the snapshot is trusted.
     fn settled(plans: &mut PlannedStarts, mut snapshot: Snapshot) -> (Vec<Option<i64>>, bool) {
         plans.restore_plans(&mut snapshot);
         let starts = snapshot.jobs.iter().map(|j| j.start_time.map(|t| t.0));
@@ -79,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cycle_has_wiped_holds_until_it_is_planned_anew() {
+    fn a_wiped_start_holds_until_backfill_plans_the_job_again() {
         let mut plans = PlannedStarts::default();
         let active = [SnapshotDoubt::BackfillActive];
         assert_eq!(
@@ -102,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn old_plans_and_other_doubts_are_no_help() {
+    fn old_plans_and_other_doubts_restore_nothing() {
         let mut plans = PlannedStarts::default();
         settled(&mut plans, snapshot(100, &[(1, Some(500))], &[]));
         for doubt in [SnapshotDoubt::ControllerRestarted, SnapshotDoubt::Inconsistent("odd".to_owned())] {

@@ -1,4 +1,4 @@
-//! A record of one of slurmrestd's lists: how it looks on the wire, and what it becomes.
+//! Records of slurmrestd's lists: their form on the wire, their conversion, and fields that cannot be read.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,28 +8,28 @@ use serde::de::Deserialize;
 use super::field::WireNumber;
 use infill_model::{NodeName, NodeType};
 
-/// A record of a list: how it looks on the wire, and what it becomes.
+/// A type that is converted from the records of one of slurmrestd's lists.
 pub(super) trait WireRecord: Sized {
-    /// The answer's member that holds the list.
+    /// The answer's member that holds the list, such as `jobs`.
     const LIST: &'static str;
-    /// What one record is called.
+    /// The word for one record in messages, such as `job`.
     const KIND: &'static str;
-    /// The record on the wire.
+    /// The form of the record on the wire.
     type Wire<'a>: Deserialize<'a>;
     /// The record's name, if it can be read.
     fn record_name(wire: &Self::Wire<'_>) -> Option<String>;
-    /// The record, with defaults where a field cannot be read.
+    /// Converts a record. A field that cannot be read gets its default and is added to `flaws`.
     fn from_wire(wire: &Self::Wire<'_>, shared: &mut SharedNames, flaws: &mut RecordFlaws) -> Self;
 }
 
-/// A record of which something cannot be read.
+/// A record with fields that cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BadRecord<M> {
-    /// Its name, or its place in the list.
+    /// Its name, or its position in the list.
     pub name: String,
-    /// The fields that cannot be read.
+    /// The names of the fields that cannot be read.
     pub fields: Vec<&'static str>,
-    /// What can be read of it; `None` if it has no fields at all.
+    /// The record with defaults for these fields; `None` if it is not an object.
     pub rest: Option<M>,
 }
 
@@ -46,10 +46,13 @@ impl<M: WireRecord> fmt::Display for BadRecord<M> {
     }
 }
 
-/// Which field is bad; the caller knows of which record.
+/// A field's value, or the name of the field if it cannot be read.
 pub(super) type FieldResult<T> = Result<T, &'static str>;
 
-/// A whole number, if there is one; `field` where it is none.
+/// A whole number, or `None` where it is not set.
+///
+/// # Errors
+/// `field` if the value is not a number from 0 to `u32::MAX`.
 pub(super) fn whole_number(n: WireNumber, field: &'static str) -> FieldResult<Option<u32>> {
     match n {
         WireNumber::Value(n) => u32::try_from(n).map(Some).map_err(|_| field),
@@ -58,26 +61,26 @@ pub(super) fn whole_number(n: WireNumber, field: &'static str) -> FieldResult<Op
     }
 }
 
-/// The fields of one record that cannot be read.
+/// The names of the fields of one record that cannot be read.
 #[derive(Debug, Default)]
 pub(super) struct RecordFlaws(pub Vec<&'static str>);
 
 impl RecordFlaws {
-    /// The field's value; its default, and a flaw more, if it cannot be read.
+    /// The field's value. If it cannot be read, records the flaw and returns the default.
     pub(super) fn or_default<T: Default>(&mut self, field: FieldResult<T>) -> T {
         self.value_or(field, T::default())
     }
 
-    /// The field's value; `instead`, and a flaw more, if it cannot be read.
-    pub(super) fn value_or<T>(&mut self, field: FieldResult<T>, instead: T) -> T {
+    /// The field's value. If it cannot be read, records the flaw and returns `fallback`.
+    pub(super) fn value_or<T>(&mut self, field: FieldResult<T>, fallback: T) -> T {
         field.unwrap_or_else(|name| {
             self.0.push(name);
-            instead
+            fallback
         })
     }
 }
 
-/// What the records of one reading have in common, so that it is in memory once.
+/// Node names and node types that the records of one reading share, so that each is in memory once.
 #[derive(Debug, Default)]
 pub(super) struct SharedNames {
     names: HashSet<NodeName>,
@@ -85,7 +88,7 @@ pub(super) struct SharedNames {
 }
 
 impl SharedNames {
-    /// The one copy of a node name.
+    /// The shared copy of a node name.
     pub(super) fn intern_name(&mut self, name: &str) -> NodeName {
         self.names.get(name).cloned().unwrap_or_else(|| {
             let name = NodeName::new(name);
@@ -94,7 +97,7 @@ impl SharedNames {
         })
     }
 
-    /// The one copy of a node type.
+    /// The shared copy of a node type.
     pub(super) fn intern_node_type(&mut self, node_type: NodeType) -> NodeType {
         self.types.get(&node_type).cloned().unwrap_or_else(|| {
             self.types.insert(node_type.clone());

@@ -1,5 +1,5 @@
-//! One list of an answer, read record by record while it arrives: neither the answer nor the wire's values
-//! are ever held as a whole. The jobs of a large site have 200 MB as JSON and 25 MB as values.
+//! Reads one list of an answer record by record while it arrives, so that neither the answer nor its wire
+//! values are in memory as a whole. The jobs of a large site take 200 MB as JSON and 25 MB as values.
 
 use std::io::Read;
 
@@ -12,25 +12,24 @@ use super::json_repair;
 use super::json_window::{JsonWindow, first_value, unreadable_answer};
 use super::record::{BadRecord, RecordFlaws, SharedNames, WireRecord};
 
-/// Bytes of an answer that are held at a time: some fifty jobs, and little enough to stay in a core's own
-/// cache.
+/// Bytes of an answer that are in memory at a time: about fifty jobs, which fit into a core's own cache.
 const WINDOW_BYTES: usize = 256 * 1024;
 
-/// What an answer with a list says.
+/// The content of an answer with a list.
 #[derive(Debug)]
 pub(super) struct RecordList<M> {
-    /// The records, in the answer's order.
+    /// The readable records, in the answer's order.
     pub records: Vec<M>,
-    /// Those of which something cannot be read.
+    /// The records with fields that cannot be read.
     pub bad: Vec<BadRecord<M>>,
-    /// When backfill ran last; only the jobs come with it.
+    /// When backfill ran last; only the list of jobs has it.
     pub last_backfill: WireNumber,
 }
 
 /// Reads an answer to its end.
 ///
 /// # Errors
-/// What Slurm says went wrong; or where the answer is no JSON, or has no list of this name.
+/// The error that Slurm reports; or the position where the answer is not JSON; or the missing list.
 pub(super) fn read_list<M: WireRecord>(
     source: impl Read,
     shared: &mut SharedNames,
@@ -38,7 +37,7 @@ pub(super) fn read_list<M: WireRecord>(
     read_list_with(WINDOW_BYTES, source, shared)
 }
 
-/// As [`read`], with a window of this many bytes.
+/// As [`read_list`], with a window of this many bytes.
 pub(super) fn read_list_with<M: WireRecord>(
     window_bytes: usize,
     source: impl Read,
@@ -63,7 +62,7 @@ pub(super) fn read_list_with<M: WireRecord>(
     members.into_list()
 }
 
-/// The members of an answer that count.
+/// The members of an answer that infill uses.
 struct AnswerMembers<M> {
     listed: Option<(Vec<M>, Vec<BadRecord<M>>)>,
     last_backfill: WireNumber,
@@ -82,7 +81,7 @@ impl<M: WireRecord> AnswerMembers<M> {
             _ if name == M::LIST && self.listed.is_some() => {
                 return Err(unreadable_answer(format!("duplicate field `{name}`"), false));
             }
-            // Whatever else stands in the list's place may come with an error that says why.
+            // A value that is not a list may come with an error that says why.
             _ if name == M::LIST && window.peek()? == Some(b'[') => {
                 self.listed = Some(read_records(window, shared)?)
             }
@@ -101,7 +100,7 @@ impl<M: WireRecord> AnswerMembers<M> {
         Ok(())
     }
 
-    /// Slurm's errors count first, whatever else it says.
+    /// The list, unless Slurm reports an error or the list is missing.
     fn into_list(mut self) -> Result<RecordList<M>, RequestFailure> {
         if !self.envelope.is_empty() {
             self.envelope.push(b'}');
@@ -113,7 +112,7 @@ impl<M: WireRecord> AnswerMembers<M> {
     }
 }
 
-/// Reads the list itself.
+/// Reads the list itself: the good records and the bad ones.
 fn read_records<M: WireRecord, R: Read>(
     window: &mut JsonWindow<R>,
     shared: &mut SharedNames,
@@ -132,11 +131,13 @@ fn read_records<M: WireRecord, R: Read>(
                 .map(|(wire, count)| (convert_record(&wire, at, shared), count))
                 .or_else(|why| read_repaired(bytes, why, at, shared))
         });
-        match record
-            .map_err(|f| RequestFailure { what: format!("{} ({} {at} of the list)", f.what, M::KIND), ..f })?
-        {
+        let record = record.map_err(|f| RequestFailure {
+            what: format!("{} ({} {at} of the list)", f.what, M::KIND),
+            ..f
+        })?;
+        match record {
             Ok(record) => good.push(record),
-            Err(why) => bad.push(why),
+            Err(bad_record) => bad.push(bad_record),
         }
         if window.expect_byte(b",]")? == b']' {
             return Ok((good, bad));
@@ -144,7 +145,7 @@ fn read_records<M: WireRecord, R: Read>(
     }
 }
 
-/// Reads a record that serde_json refuses as it is: one odd value costs that value, and not the whole answer.
+/// Reads a record that serde_json refuses in its original form. Only the odd value is lost, not the answer.
 fn read_repaired<M: WireRecord>(
     bytes: &[u8],
     why: serde_json::Error,
@@ -156,31 +157,35 @@ fn read_repaired<M: WireRecord>(
     }
     let count = match first_value::<IgnoredAny>(bytes) {
         Ok((IgnoredAny, count)) => count,
-        // More of it may come.
+        // The rest of the record may still arrive.
         Err(e) if e.is_eof() => return Err(e),
         Err(_) => return Err(why),
     };
-    let mended = json_repair::repair_record(&bytes[..count]);
-    let wire = serde_json::from_slice::<WireObject<M::Wire<'_>>>(&mended)?;
+    let repaired = json_repair::repair_record(&bytes[..count]);
+    let wire = serde_json::from_slice::<WireObject<M::Wire<'_>>>(&repaired)?;
     Ok((convert_record(&wire, at, shared), count))
 }
 
-/// Converts one record.
+/// Converts the record at position `at` of the list.
 fn convert_record<M: WireRecord>(
     wire: &WireObject<M::Wire<'_>>,
     at: usize,
     shared: &mut SharedNames,
 ) -> Result<M, BadRecord<M>> {
-    let place = || format!("at place {at} of the list");
     let WireObject::Value(wire) = wire else {
-        return Err(BadRecord { name: place(), fields: vec!["fields"], rest: None });
+        return Err(BadRecord { name: list_position(at), fields: vec!["fields"], rest: None });
     };
     let mut flaws = RecordFlaws::default();
     let record = M::from_wire(wire, shared, &mut flaws);
     if flaws.0.is_empty() {
         return Ok(record);
     }
-    Err(BadRecord { name: M::record_name(wire).unwrap_or_else(place), fields: flaws.0, rest: Some(record) })
+    let name = M::record_name(wire).unwrap_or_else(|| list_position(at));
+    Err(BadRecord { name, fields: flaws.0, rest: Some(record) })
+}
+
+fn list_position(at: usize) -> String {
+    format!("at place {at} of the list")
 }
 
 #[cfg(test)]
@@ -192,10 +197,10 @@ mod tests {
     use infill_model::{Job, Node};
     use infill_testkit::effort;
 
-    /// Gives a few bytes at a time.
-    struct Drops<'a>(&'a [u8], usize);
+    /// A source that returns at most this number of bytes at a time.
+    struct SmallReads<'a>(&'a [u8], usize);
 
-    impl Read for Drops<'_> {
+    impl Read for SmallReads<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
             let count = self.1.min(buffer.len()).min(self.0.len());
             let (now, later) = self.0.split_at(count);
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_cannot_be_read_is_refused_with_the_place() {
+    fn an_answer_that_cannot_be_read_is_refused_with_the_position() {
         let node = r#"{"name": "n1", "state": ["IDLE"]}"#;
         let not = "the answer is not what was asked for";
         let said = |text: &str| nodes(text).replace(not, "NOT");
@@ -269,9 +274,10 @@ mod tests {
         fn in_pieces_it_says_the_same(window in 1usize..3000, drops in 1usize..3000) {
             let text = recorded();
             let whole = read_list::<Job>(text.as_bytes(), &mut SharedNames::default()).map_err(|f| f.what);
-            let pieces = Drops(text.as_bytes(), drops);
-            let pieces = read_list_with::<Job>(window, pieces, &mut SharedNames::default()).map_err(|f| f.what);
-            let (whole, pieces) = (whole.unwrap(), pieces.unwrap());
+            let whole = whole.unwrap();
+            let source = SmallReads(text.as_bytes(), drops);
+            let pieces = read_list_with::<Job>(window, source, &mut SharedNames::default()).map_err(|f| f.what);
+            let pieces = pieces.unwrap();
             prop_assert_eq!(whole.records.len(), 6);
             prop_assert_eq!(whole.records, pieces.records);
             prop_assert_eq!(whole.last_backfill, pieces.last_backfill);
@@ -288,14 +294,14 @@ mod tests {
                 text.truncate(at);
             }
             let reference = serde_json::from_slice::<Reference>(&text);
-            let ours = read_list_with::<Job>(window, Drops(&text, 700), &mut SharedNames::default());
+            let ours = read_list_with::<Job>(window, SmallReads(&text, 700), &mut SharedNames::default());
             match (reference, ours) {
                 (Ok(reference), Ok(ours)) => {
                     prop_assert_eq!(reference.jobs.len(), ours.records.len() + ours.bad.len());
                     prop_assert_eq!(reference.last_backfill, ours.last_backfill);
                 }
-                // The reference looks into no job: not for repeated members, nor for numbers that are too
-                // large.
+                // The reference does not look into jobs: it finds no repeated members and no numbers that
+                // are too large.
                 (Ok(_), Err(f)) => prop_assert!(["duplicate field", "out of range"].iter().any(|w| f.what.contains(w)), "{}", f.what),
                 (Err(e), Ok(_)) => prop_assert!(false, "serde_json refuses it: {e}"),
                 (Err(e), Err(f)) => prop_assert!(!e.is_eof() || f.kind == FailureKind::Transient, "{e}: {}", f.what),

@@ -1,5 +1,5 @@
-//! Tests on what real slurmrestds have answered: every version tells the same of the same cluster, and no
-//! damage to an answer makes us panic or believe nonsense.
+//! Tests with recorded answers of real slurmrestds: every version gives the same snapshot of the same
+//! cluster, and damaged answers cause neither a panic nor a wrong snapshot.
 
 use std::path::PathBuf;
 
@@ -37,17 +37,17 @@ fn list<M: WireRecord>(text: &str) -> Result<RecordList<M>, RequestFailure> {
 /// A snapshot as if nothing had happened while the answers were read.
 fn snapshot_of(nodes: &str, jobs: &str, reservations: &str, diag: &str) -> Result<Snapshot, RequestFailure> {
     let diag = serde_json::from_str::<wire::DiagResponse>(diag);
-    let pulse =
+    let scheduler =
         SchedulerDiag::new(&diag.map_err(|e| RequestFailure::new(FailureKind::Permanent, e.to_string()))?);
     let reading = RawReading {
-        before: pulse.clone(),
+        before: scheduler.clone(),
         nodes: list(nodes)?,
         jobs: list(jobs)?,
         reservations: list(reservations)?,
-        after: pulse.clone(),
+        after: scheduler.clone(),
     };
     Ok(reading.into_snapshot(
-        ExitWatch::default().backfill_state(&pulse),
+        ExitWatch::default().backfill_state(&scheduler),
         &mut MalleableJobs::for_partition("infill"),
     ))
 }
@@ -57,7 +57,7 @@ fn snapshot(release: &str, version: &str) -> Snapshot {
     snapshot_of(&text("nodes"), &text("jobs"), &text("reservations"), &text("diag")).unwrap()
 }
 
-/// What does not depend on when it was recorded, in a few lines.
+/// A summary of what does not depend on the time of the recording.
 fn digest(s: &Snapshot) -> String {
     let names = |n: &[NodeName]| n.iter().map(NodeName::as_str).collect::<Vec<_>>().join(",");
     let zero = s.job(infill_model::JobId(2)).and_then(|j| j.start_time).unwrap_or_default();
@@ -96,7 +96,7 @@ fn digest(s: &Snapshot) -> String {
 }
 
 #[test]
-fn every_version_tells_the_same() {
+fn every_version_gives_the_same_snapshot() {
     let newest = digest(&snapshot("26.05", "v0.0.45"));
     insta::assert_snapshot!(newest, @r#"
     n1 ALLOCATED cpu2 main,infill -
@@ -121,7 +121,7 @@ fn every_version_tells_the_same() {
     }
 }
 
-/// What nodes have and jobs hold or want of them, in a few lines.
+/// A summary of the resources of nodes, and of the resources that jobs hold or want.
 fn shares(s: &Snapshot) -> String {
     let mut lines: Vec<String> =
         s.nodes.iter().map(|n| format!("{} has {}; used {}", n.name, n.has, n.used)).collect();
@@ -136,14 +136,14 @@ fn shares(s: &Snapshot) -> String {
 }
 
 #[test]
-fn every_version_tells_the_same_of_shared_nodes() {
-    let of = |(release, version): (&str, &str)| {
+fn every_version_gives_the_same_shares_of_nodes() {
+    let shares_in = |release: &str, version: &str| {
         let text = |name: &str| recorded(release, version, name);
         let nodes = text("shared-nodes");
         let jobs = text("shared-jobs");
         shares(&snapshot_of(&nodes, &jobs, &text("reservations"), &text("diag")).unwrap())
     };
-    let newest = of(("26.05", "v0.0.44"));
+    let newest = shares_in("26.05", "v0.0.44");
     insta::assert_snapshot!(newest, @r"
     n1 has 4 a100 GPUs, 16 CPUs, 15.6 GiB; used 4 a100 GPUs, 8 CPUs, 2.9 GiB
     n2 has 4 a100 GPUs, 16 CPUs, 15.6 GiB; used 4 a100 GPUs, 5 CPUs, 2.4 GiB
@@ -158,16 +158,15 @@ fn every_version_tells_the_same_of_shared_nodes() {
     7 1 CPU, 0.5 GiB of n1; 1 CPU, 0.5 GiB of n4; asked for 1 CPU, 0.5 GiB
     8 waits; asked for 4 GPUs, 1 CPU, 0.5 GiB
     ");
-    // The last version does not tell that job 5 wants its node for itself.
-    let silent = of(("26.05", "v0.0.45"));
+    // The last version does not show that job 5 wants its node for itself.
+    let silent = shares_in("26.05", "v0.0.45");
     assert_eq!(silent.replace("whole; asked for 16 CPUs, 7.8 GiB", "whole; asked for whole nodes"), newest);
-    for recorded in RECORDED.into_iter().filter(|(_, version)| *version != "v0.0.45") {
-        assert_eq!(of(recorded), newest, "{recorded:?}");
+    for (release, version) in RECORDED.into_iter().filter(|(_, version)| *version != "v0.0.45") {
+        assert_eq!(shares_in(release, version), newest, "{release} {version}");
     }
 }
 
-/// A snapshot of the recorded cluster with these changes; and what of it is doubted, and what could not be
-/// read.
+/// A snapshot of the recorded cluster with these changes, and a text with its doubts and unread fields.
 fn changed(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> (Snapshot, String) {
     let [mut nodes, mut jobs, mut reservations] = ["nodes", "jobs", "reservations"]
         .map(|name| serde_json::from_str::<Value>(&recorded("24.11", "v0.0.42", name)).unwrap());
@@ -187,7 +186,7 @@ fn only_what_may_matter_makes_a_snapshot_doubtful() {
     assert_eq!(s.jobs.len(), 4);
     let what = "job at place 1 of the list has no readable fields; job 5 has no readable scheduled_nodes";
     assert_eq!(said, format!("[Inconsistent({what:?})] -"));
-    // A main job of which all is known that it holds and wants.
+    // Main jobs whose unreadable fields do not matter.
     let (s, said) = changed(|_, jobs, _| {
         jobs[1]["user_id"] = "who".into();
         jobs[4]["node_count"] = Value::from(-3);
@@ -198,13 +197,13 @@ fn only_what_may_matter_makes_a_snapshot_doubtful() {
         said,
         "[] job 2 has no readable user_id; job 5 has no readable node_count; job 6 has no readable scheduled_nodes"
     );
-    // One that has ended.
+    // A job that has ended.
     let (s, said) = changed(|_, jobs, _| jobs[0]["nodes"] = "n[".into());
     assert_eq!((s.jobs.len(), said.as_str()), (5, "[] job 1 has no readable nodes"));
-    // Nobody knows whether it waits.
+    // It is unknown whether the job waits.
     let (_, said) = changed(|_, jobs, _| jobs[4]["job_state"] = Value::Null);
     assert_eq!(said, "[Inconsistent(\"job 5 has no readable job_state\")] -");
-    // A node is no gap, and says so itself; without a name it is none at all.
+    // A node with an unreadable field is not a gap; one without a name is dropped.
     let (s, said) = changed(|nodes, _, _| {
         nodes[4]["cpus"] = "many".into();
         nodes[5]["name"] = Value::Null;
@@ -215,7 +214,7 @@ fn only_what_may_matter_makes_a_snapshot_doubtful() {
     );
     assert_eq!(s.nodes.len(), 6);
     assert_eq!(said, "[] node n5 has no readable cpus; node at place 5 of the list has no readable name");
-    // What a reservation takes must be known, what it is called need not.
+    // The nodes of a reservation must be readable; its flags need not.
     let (s, said) = changed(|_, _, reservations| {
         reservations[0]["flags"] = 7.into();
         reservations[1]["node_list"] = "n[".into();
@@ -239,7 +238,7 @@ fn a_job_of_ours_that_can_no_longer_be_read_keeps_its_last_facts() {
         let ours = ours.map(|j| format!("{:?} on {:?}, user {}", j.state.base, j.nodes, j.user_id.0));
         format!("{} {:?} {:?}", ours.unwrap_or_default(), settled.doubtful, settled.passed)
     };
-    // Never seen before: nobody knows whose it is.
+    // Never seen before: its owner is unknown.
     assert_eq!(settle(|j| j["user_id"] = "who".into()), r#" ["job 3 has no readable user_id"] []"#);
     assert_eq!(settle(|_| ()), r#"Running on [n3], user 6101 [] []"#);
     for _ in 0..2 {
@@ -258,7 +257,7 @@ fn a_job_of_ours_that_can_no_longer_be_read_keeps_its_last_facts() {
 }
 
 #[test]
-fn bytes_that_are_no_text_cost_nothing_but_themselves() {
+fn bytes_that_are_not_text_spoil_only_their_own_field() {
     let whole = recorded("24.11", "v0.0.42", "jobs");
     for (from, to) in [
         (&br#""train-main""#[..], &b"\"caf\xe9\""[..]),
@@ -293,7 +292,7 @@ fn unknown_states_are_kept_by_name() {
     assert!(jobs[2].state.is_running());
 }
 
-fn pulse(cycle: i64, active: bool, exits: Value) -> SchedulerDiag {
+fn diag(cycle: i64, active: bool, exits: Value) -> SchedulerDiag {
     let diag = serde_json::json!({"statistics": {
         "req_time": 1000 + cycle, "req_time_start": 500, "bf_active": active, "bf_when_last_cycle": 900 + cycle,
         "bf_cycle_counter": cycle, "bf_exit": exits,
@@ -302,20 +301,20 @@ fn pulse(cycle: i64, active: bool, exits: Value) -> SchedulerDiag {
 }
 
 #[test]
-fn a_plan_that_was_cut_short_is_told_from_a_whole_one() {
+fn a_plan_that_was_cut_short_is_distinguished_from_a_complete_one() {
     let mut watch = ExitWatch::default();
     let mut judged = |pulse: SchedulerDiag| {
         let b = watch.backfill_state(&pulse);
         format!("{} {}", b.complete, b.exit)
     };
-    assert_eq!(judged(pulse(0, false, serde_json::json!({"end_job_queue": 0}))), "false ");
-    assert_eq!(judged(pulse(1, false, serde_json::json!({"end_job_queue": 1}))), "true end_job_queue");
-    assert_eq!(judged(pulse(1, false, serde_json::json!({"end_job_queue": 1}))), "true end_job_queue");
+    assert_eq!(judged(diag(0, false, serde_json::json!({"end_job_queue": 0}))), "false ");
+    assert_eq!(judged(diag(1, false, serde_json::json!({"end_job_queue": 1}))), "true end_job_queue");
+    assert_eq!(judged(diag(1, false, serde_json::json!({"end_job_queue": 1}))), "true end_job_queue");
     let cut = serde_json::json!({"end_job_queue": 1, "bf_max_time": 1});
-    assert_eq!(judged(pulse(2, false, cut.clone())), "false bf_max_time");
-    assert_eq!(judged(pulse(2, false, cut)), "false bf_max_time");
+    assert_eq!(judged(diag(2, false, cut.clone())), "false bf_max_time");
+    assert_eq!(judged(diag(2, false, cut)), "false bf_max_time");
     let whole = serde_json::json!({"end_job_queue": 2, "bf_max_time": 1});
-    assert_eq!(judged(pulse(3, false, whole)), "true end_job_queue");
+    assert_eq!(judged(diag(3, false, whole)), "true end_job_queue");
 }
 
 #[test]
@@ -339,7 +338,7 @@ fn a_cycle_during_the_reading_is_noticed() {
         assert_eq!(snapshot.backfill.active, snapshot.doubts.iter().any(of_backfill));
         snapshot.doubts
     };
-    let at = |cycle, active| pulse(cycle, active, Value::Null);
+    let at = |cycle, active| diag(cycle, active, Value::Null);
     assert_eq!(doubts(at(1, false), at(1, false), 901), []);
     assert_eq!(doubts(at(1, false), at(1, true), 901), [SnapshotDoubt::BackfillActive]);
     assert_eq!(doubts(at(1, false), at(2, false), 901), [SnapshotDoubt::BackfillMoved]);
@@ -364,7 +363,7 @@ fn thousands_of_jobs_are_all_read() {
     assert_eq!((jobs.len(), bad.len()), (2_000, 0));
 }
 
-/// A value that has no business where it is put.
+/// A value of an unexpected type or size.
 fn nonsense() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
@@ -383,9 +382,9 @@ fn nonsense() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Walks down by the choices, and there drops a member or puts `with` in its place.
+/// Descends by the choices, and there drops a member or replaces it by `with`.
 fn damage(value: &mut Value, choices: &[usize], drop_it: bool, with: &Value) {
-    let (Some(&choice), rest) = (choices.first(), choices.get(1..).unwrap_or_default()) else { return };
+    let Some((&choice, rest)) = choices.split_first() else { return };
     match value {
         Value::Object(map) if !map.is_empty() => {
             let key = map.keys().nth(choice % map.len()).cloned().unwrap_or_default();
@@ -426,7 +425,8 @@ proptest! {
         let mut texts = names.map(|n| recorded(release, version, n));
         let mut value: Value = serde_json::from_str(&texts[name])?;
         // Straight into the list, past the envelope that we do not read.
-        if let (Some(list), true) = (value.get_mut(names[name]), choices.len() > 2) {
+        let list = value.get_mut(names[name]).filter(|_| choices.len() > 2);
+        if let Some(list) = list {
             damage(list, &choices, drop_it, &with);
         } else {
             damage(&mut value, &choices, drop_it, &with);
@@ -434,7 +434,7 @@ proptest! {
         texts[name] = value.to_string();
         let [nodes, jobs, reservations, diag] = &texts;
         if let Ok(s) = snapshot_of(nodes, jobs, reservations, diag) {
-            // What is missing is either told, or was no node and no job.
+            // A missing record is either reported, or was not a node or job.
             let whole = snapshot(release, version);
             let lost = s.nodes.len() < whole.nodes.len() || s.jobs.len() < whole.jobs.len();
             prop_assert!(!lost || !s.doubts.is_empty() || s.unread.is_some() || value[names[name]].as_array().is_some_and(Vec::is_empty));

@@ -1,5 +1,4 @@
-//! What becomes of the body of an answer: read whole, or record by record while it arrives. Bounded either
-//! way.
+//! Reads the body of a response: as a whole, or record by record while it arrives. Both are bounded.
 
 use std::future::Future;
 use std::io::{self, Read};
@@ -14,25 +13,24 @@ use super::json_repair;
 use super::record::{SharedNames, WireRecord};
 use super::record_list::{self, RecordList};
 
-/// Largest answer that is read: 40,000 jobs at 5 to 9 kB each have 200 to 360 MB.
+/// Largest body that is read. 40,000 jobs of 5 to 9 kB each take 200 to 360 MB.
 const MAX_BODY_BYTES: usize = 512 * 1024 * 1024;
 
-/// Pieces of an answer that wait to be read. They have tens of kilobytes each.
+/// Most chunks that wait to be read. Each has tens of kilobytes.
 const MAX_PIECES: usize = 32;
 
-/// A piece of a body.
 type BodyChunk = bytes::Bytes;
 
-/// Takes the body of an answer.
+/// Reads the body of a response.
 pub(super) trait BodyReader: Sync {
-    /// What it becomes.
+    /// The result of reading.
     type Out: Send;
-    /// Reads it. Called again if the request is sent again.
+    /// Reads the body. Called again if the request is sent again.
     fn read_body(&self, response: Response)
     -> impl Future<Output = Result<Self::Out, RequestFailure>> + Send;
 }
 
-/// The bytes of an answer in which Slurm tells of no error.
+/// Reads all bytes of a response, and fails if Slurm reports an error in it.
 pub(super) struct WholeBody;
 
 impl BodyReader for WholeBody {
@@ -42,22 +40,23 @@ impl BodyReader for WholeBody {
         let status = response.status();
         let mut body = Vec::new();
         let mut arriving = IncomingBody::new(response);
-        while let Some(piece) = arriving.next_chunk().await? {
-            body.extend_from_slice(piece.as_ref());
+        while let Some(chunk) = arriving.next_chunk().await? {
+            body.extend_from_slice(chunk.as_ref());
         }
         let body = json_repair::repair_text(body);
-        check_response(status, &body).map(|()| body)
+        check_response(status, &body)?;
+        Ok(body)
     }
 }
 
-/// One list of an answer.
+/// Reads one list of a response, record by record.
 pub(super) struct ListBody<M> {
     shared: Arc<Mutex<SharedNames>>,
     record: PhantomData<fn() -> M>,
 }
 
 impl<M> ListBody<M> {
-    /// `shared` is what this list has in common with others of the same reading.
+    /// `shared` holds the names that this list shares with others of the same reading.
     pub(super) fn new(shared: &Arc<Mutex<SharedNames>>) -> Self {
         ListBody { shared: shared.clone(), record: PhantomData }
     }
@@ -74,38 +73,40 @@ impl<M: WireRecord + Send + 'static> BodyReader for ListBody<M> {
         }
         let (sender, receiver) = mpsc::channel(MAX_PIECES);
         let shared = self.shared.clone();
-        // On a thread of its own: the jobs of a large site take half a second.
+        // On a separate thread: the jobs of a large site take half a second.
         let reading = tokio::task::spawn_blocking(move || {
-            // What is shared are sets of names, which a panic cannot have left half written.
+            // A panic cannot have left these sets of names half written.
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            record_list::read_list(ChunkReader { receiver, piece: None, at: 0 }, &mut shared)
+            record_list::read_list(ChunkReader { receiver, chunk: None, position: 0 }, &mut shared)
         });
-        let arrived = forward_chunks(IncomingBody::new(response), sender).await;
-        let read = reading.await.unwrap_or_else(|e| {
+        let forwarded = forward_chunks(IncomingBody::new(response), sender).await;
+        let list = reading.await.unwrap_or_else(|e| {
             Err(RequestFailure::new(FailureKind::Transient, format!("the answer was not read: {e}")))
         });
-        // Where the answer broke off on the way, that is what went wrong, and not that it is no whole JSON.
-        arrived.and(read)
+        // Where the transfer broke off, report that, and not that the JSON is incomplete.
+        forwarded?;
+        list
     }
 }
 
-/// Hands on what arrives, until all is there or nobody wants more. Waits where the reader is slower.
+/// Sends the arriving chunks to the reader, until the body ends or the reader has stopped. Waits where the
+/// reader is slower.
 async fn forward_chunks(
     mut arriving: IncomingBody,
     sender: mpsc::Sender<BodyChunk>,
 ) -> Result<(), RequestFailure> {
-    while let Some(piece) = arriving.next_chunk().await? {
-        if sender.send(piece).await.is_err() {
+    while let Some(chunk) = arriving.next_chunk().await? {
+        if sender.send(chunk).await.is_err() {
             break;
         }
     }
     Ok(())
 }
 
-/// A body on its way.
+/// A body that is still arriving.
 struct IncomingBody {
     response: Response,
-    /// Bytes that may still come.
+    /// Bytes that may still arrive before the limit.
     left: usize,
 }
 
@@ -115,36 +116,37 @@ impl IncomingBody {
     }
 
     async fn next_chunk(&mut self) -> Result<Option<BodyChunk>, RequestFailure> {
-        let Some(piece) = self.response.chunk().await.map_err(|e| transport_failure(&e))? else {
+        let Some(chunk) = self.response.chunk().await.map_err(|e| transport_failure(&e))? else {
             return Ok(None);
         };
-        let left = self.left.checked_sub(piece.len());
+        let left = self.left.checked_sub(chunk.len());
         self.left = left
             .ok_or_else(|| RequestFailure::new(FailureKind::Permanent, "the answer has more than 512 MiB"))?;
-        Ok(Some(piece))
+        Ok(Some(chunk))
     }
 }
 
-/// The pieces of a body as one stream, for a thread that may wait.
+/// The chunks of a body as one stream, for a thread that may block.
 struct ChunkReader {
     receiver: mpsc::Receiver<BodyChunk>,
-    piece: Option<BodyChunk>,
-    /// Bytes of `piece` that have been read.
-    at: usize,
+    chunk: Option<BodyChunk>,
+    /// Bytes of `chunk` that have been read.
+    position: usize,
 }
 
 impl Read for ChunkReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            let left = self.piece.as_ref().and_then(|p| p.get(self.at..)).filter(|left| !left.is_empty());
-            if let Some(left) = left {
-                let count = left.len().min(buffer.len());
-                buffer[..count].copy_from_slice(&left[..count]);
-                self.at += count;
+            let unread = self.chunk.as_ref().and_then(|chunk| chunk.get(self.position..));
+            if let Some(unread) = unread.filter(|unread| !unread.is_empty()) {
+                let count = unread.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&unread[..count]);
+                self.position += count;
                 return Ok(count);
             }
-            (self.piece, self.at) = (self.receiver.blocking_recv(), 0);
-            if self.piece.is_none() {
+            self.chunk = self.receiver.blocking_recv();
+            self.position = 0;
+            if self.chunk.is_none() {
                 return Ok(0);
             }
         }
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_is_read_and_an_error_told() {
+    async fn a_list_is_read_and_an_error_reported() {
         assert_eq!(nodes(200, r#"{"nodes": [{"name": "n1", "state": ["IDLE"]}]}"#).await, "1 nodes");
         let error = r#"{"errors": [{"error_number": 2002, "error": "Access/permission denied"}]}"#;
         assert_eq!(nodes(200, error).await, "Denied: Access/permission denied (2002)");

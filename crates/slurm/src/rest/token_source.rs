@@ -1,5 +1,5 @@
-//! The JWT with which we speak to a slurmrestd over HTTP: read from a file, read again when the file changes,
-//! renewed before it expires where we can.
+//! The JWT for a slurmrestd over HTTP. It is read from a file, read again when the file changes, and renewed
+//! before it expires where that is possible.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -12,37 +12,39 @@ use tokio::sync::Mutex;
 use crate::command::ProgramCall;
 use infill_model::{Secret, clock};
 
-/// A token is renewed so many seconds before it expires: time for several tries at one a round.
+/// Seconds before its expiry at which a token is renewed: time for several tries, one in each round.
 const RENEW_BEFORE_SECS: i64 = 120;
 
-/// Life of a token that we ask for. Slurm's own default.
+/// Lifetime of a requested token, seconds. This is Slurm's default.
 const LIFESPAN_SECS: &str = "1800";
 
-/// Between two tries to renew.
+/// Time between two tries to renew.
 const RENEW_EVERY: Duration = Duration::from_secs(30);
 
-/// `scontrol token` answers in milliseconds, or slurmctld is down.
+/// Longest wait for `scontrol token`. It answers in milliseconds unless slurmctld is down.
 const SCONTROL_LIMIT: Duration = Duration::from_secs(5);
 
-/// No token is larger; a file that is, is not a token.
+/// Size of the largest file that is accepted as a token.
 const MAX_TOKEN_BYTES: u64 = 64 * 1024;
 
-/// What we read in a token. Slurm checks the signature; we only want to know when and who.
+/// The claims of a token that infill uses. Slurm checks the signature.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct TokenClaims {
-    /// Expiry in seconds since 1970.
+    /// When the token expires, seconds since 1970.
     #[serde(default)]
     pub exp: Option<i64>,
-    /// Slurm user name.
+    /// The Slurm user name.
     #[serde(default)]
     pub sun: Option<String>,
 }
 
 impl TokenClaims {
-    /// Reads the middle part of a token; `None` if it is no token.
+    /// Reads the middle part of a token; `None` if the text is not a token.
     pub(crate) fn parse_token(token: &str) -> Option<TokenClaims> {
         let mut parts = token.trim().split('.');
-        let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);
+        let _header = parts.next()?;
+        let payload = parts.next()?;
+        let _signature = parts.next()?;
         if parts.next().is_some() {
             return None;
         }
@@ -60,7 +62,7 @@ pub(super) enum TokenError {
     NoToken(PathBuf),
 }
 
-/// The file's mark: when both are unchanged, so is the token.
+/// The file's modification time and size. If both are unchanged, so is the token.
 type FileMark = (Option<SystemTime>, u64);
 
 #[derive(Default)]
@@ -70,7 +72,7 @@ struct CachedToken {
     renewal_tried: Option<std::time::Instant>,
 }
 
-/// The source of tokens.
+/// Reads, caches and renews infill's token.
 pub(super) struct TokenSource {
     path: PathBuf,
     user: Option<String>,
@@ -88,8 +90,8 @@ impl TokenSource {
         self.user.as_deref()
     }
 
-    /// The token to use now. With `refused`, Slurm did not take the last one: the file is read again in any
-    /// case.
+    /// The token to use now. `refused` says that Slurm refused the last one: then the file is read again in
+    /// any case.
     pub(super) async fn current_token(&self, refused: bool) -> Result<Secret, TokenError> {
         let mut cached = self.cached.lock().await;
         let mark = read_mark(&self.path).await?;
@@ -103,14 +105,14 @@ impl TokenSource {
             }
         }
         let token = cached.token.clone().ok_or_else(|| TokenError::NoToken(self.path.clone()))?;
-        // Slurm's `exp` is in the clock of slurmctld, which MUNGE keeps within minutes of ours anyway.
+        // `exp` is a time of slurmctld's clock. MUNGE requires that it is within minutes of this node's.
         if !refused && !is_expiring(&token, clock::now().0) {
             return Ok(token);
         }
         Ok(self.renew_token(&mut cached).await.unwrap_or(token))
     }
 
-    /// A fresh token from `scontrol token`, which works where MUNGE lets us speak to slurmctld as ourselves.
+    /// A fresh token from `scontrol token`. That works where MUNGE authenticates this process at slurmctld.
     async fn renew_token(&self, cached: &mut CachedToken) -> Option<Secret> {
         if cached.renewal_tried.is_some_and(|at| at.elapsed() < RENEW_EVERY) {
             return None;
@@ -124,10 +126,8 @@ impl TokenSource {
             Ok(out) if out.code == Some(0) => {
                 let text = String::from_utf8_lossy(&out.stdout).into_owned();
                 let token = text.trim().strip_prefix("SLURM_JWT=").unwrap_or("").to_owned();
-                if TokenClaims::parse_token(&token)
-                    .as_ref()
-                    .is_some_and(|c: &TokenClaims| self.user.is_none() || c.sun == self.user)
-                {
+                let claims = TokenClaims::parse_token(&token);
+                if claims.is_some_and(|claims| self.user.is_none() || claims.sun == self.user) {
                     cached.token = Some(Secret(token));
                     return cached.token.clone();
                 }
@@ -136,7 +136,7 @@ impl TokenSource {
             Ok(out) => out.stderr,
             Err(e) => e.to_string(),
         };
-        tracing::warn!(file = %self.path.display(), why, "Slurm's token expires and scontrol gives no new one");
+        tracing::warn!(file = %self.path.display(), why, "the Slurm token expires soon and scontrol gave no new one");
         None
     }
 }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_read_and_nonsense_is_none() {
+    fn claims_are_read_and_other_text_gives_none() {
         let claims =
             TokenClaims::parse_token(&token(r#"{"exp":1700000000,"iat":1,"sun":"infill"}"#)).unwrap();
         assert_eq!(claims, TokenClaims { exp: Some(1_700_000_000), sun: Some("infill".to_owned()) });

@@ -1,17 +1,17 @@
-//! What slurmrestd sends, as far as we read it. Unknown fields are ignored; no field can fail the whole
-//! answer. Texts are borrowed from the answer; lists are read by `listing`.
+//! The parts of slurmrestd's answers that infill reads. Unknown fields are ignored, and no bad field fails
+//! the whole answer. Texts are borrowed from the answer. `record_list` reads the lists.
 
 use serde::Deserialize;
 
 use super::field::{LazyValue, WireList, WireNumber, WireObject, WireText, WireWords};
 
-/// What every answer carries.
+/// The members that every answer has.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ResponseEnvelope<'a> {
-    /// What went wrong, even under HTTP 200.
+    /// Slurm's errors, which may be present under HTTP 200.
     #[serde(default, borrow)]
     pub errors: Option<Vec<WireObject<WireError<'a>>>>,
-    /// Who answers.
+    /// The release and the cluster that answer.
     #[serde(default)]
     pub meta: WireObject<ResponseMeta<'a>>,
     /// One entry for each job that `DELETE /job` was for.
@@ -57,7 +57,7 @@ pub(super) struct MetaSlurm<'a> {
     pub cluster: WireText<'a>,
 }
 
-/// One of `GET /nodes`.
+/// A node of `GET /nodes`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireNode<'a> {
@@ -79,7 +79,7 @@ pub(super) struct WireNode<'a> {
     pub reason: WireText<'a>,
 }
 
-/// One of `GET /jobs` and `GET /job/{id}`.
+/// A job of `GET /jobs` and `GET /job/{id}`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireJob<'a> {
@@ -131,7 +131,7 @@ pub(super) struct WireJob<'a> {
     pub job_resources: LazyValue<'a>,
 }
 
-/// What a job has of its nodes.
+/// The resources that a job has on its nodes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct JobResources<'a> {
@@ -143,8 +143,8 @@ pub(super) struct JobResources<'a> {
 #[serde(default)]
 pub(super) struct ResourceNodes<'a> {
     pub whole: WireNumber,
-    #[serde(borrow)]
     /// One [`NodeAllocation`] for each node.
+    #[serde(borrow)]
     pub allocation: LazyValue<'a>,
 }
 
@@ -169,7 +169,7 @@ pub(super) struct AllocatedMemory {
     pub allocated: WireNumber,
 }
 
-/// One of `GET /partitions`.
+/// A partition of `GET /partitions`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WirePartition<'a> {
@@ -191,7 +191,7 @@ pub(super) struct OversubscribeLimit {
     pub jobs: WireNumber,
 }
 
-/// One of `GET /reservations`.
+/// A reservation of `GET /reservations`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireReservation<'a> {
@@ -203,7 +203,7 @@ pub(super) struct WireReservation<'a> {
     pub flags: WireWords<'a>,
 }
 
-/// `GET /diag`.
+/// The answer to `GET /diag`.
 #[derive(Debug, Deserialize)]
 pub(super) struct DiagResponse {
     pub statistics: DiagStatistics,
@@ -221,5 +221,6 @@ pub(super) struct DiagStatistics {
     pub bf_exit: WireObject<ExitCounters>,
 }
 
-/// How backfill cycles have ended since the statistics were last reset. Not how the last one ended.
+/// How many backfill cycles ended in which way since the statistics were last reset. It does not show how the
+/// last cycle ended.
 pub(super) type ExitCounters = std::collections::BTreeMap<String, WireNumber>;

@@ -1,4 +1,4 @@
-//! `infill advise --held-out`: how well the plans of a program are known that nothing was fitted to.
+//! `infill advise --held-out`: errors for the plans of a program that no prior was fitted to.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,26 +21,26 @@ use infill_traces as traces;
 /// Trials of each program, with seeds from 1.
 const TRIALS_PER_PROGRAM: u64 = 20;
 
-/// A program that was measured, and what is known of its model.
+/// A measured program, and the facts about its model.
 pub(super) struct HeldOutProgram {
     name: String,
     runs: Vec<PlanMeasurement>,
     facts: Option<ModelFacts>,
 }
 
-/// How well one program is known after a few measurements, when priors were fitted to all others: means over
+/// The errors for one program after a few measurements, with priors fitted to all other programs. Means over
 /// all trials.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct HeldOutRow {
-    /// The program.
+    /// Name of the program.
     pub(super) program: String,
-    /// Its rows.
+    /// Number of its rows.
     pub(super) rows: usize,
     /// Mean absolute relative error of the rates that were not measured.
     pub(super) error: f64,
-    /// Rate of the plan that is chosen for a number of GPUs ÷ the best plan's, over all numbers with several.
+    /// Rate of the chosen plan ÷ rate of the best plan, over all numbers of GPUs with several plans.
     pub(super) chosen: f64,
-    /// Share of the rates not measured that lie in their 90 % intervals.
+    /// Share of the unmeasured rates that lie in their 90 % intervals.
     pub(super) covered: f64,
 }
 
@@ -68,7 +68,7 @@ const HELD_OUT_COLUMNS: &[TableColumn<HeldOutRow>] = &[
     },
 ];
 
-/// Runs it.
+/// Runs `infill advise --held-out`.
 pub(super) fn advise_held_out(args: &AdviseArgs) -> CommandResult {
     let programs = read_programs(&args.plans.plans, &args.plans.facts)?;
     let rows =
@@ -104,49 +104,52 @@ pub(super) fn run_held_out_trials(
     measurements: usize,
     seeds: u64,
 ) -> Vec<HeldOutRow> {
-    let several = |program: &&HeldOutProgram| program.runs.len() > measurements;
-    let of = |program: &HeldOutProgram| {
-        let others = programs.iter().filter(|p| p.name != program.name);
-        let others: Vec<MeasuredProgram<'_>> = others.map(|p| (p.runs.as_slice(), p.facts)).collect();
-        let priors = PlanPriors::fit_to_programs(&others);
-        let verdicts = (1..=seeds).filter_map(|seed| {
-            let runs = program.runs.clone();
-            let facts = program.facts;
-            let priors = priors.clone();
-            PlanTrial { runs, facts, noise, seed, measurements, priors }.run()
-        });
-        held_out_row(program, &verdicts.collect::<Vec<PlanTrialResult>>())
-    };
-    programs.iter().filter(several).map(of).collect()
+    let tried = programs.iter().filter(|program| program.runs.len() > measurements);
+    tried
+        .map(|program| {
+            let others = programs.iter().filter(|p| p.name != program.name);
+            let others: Vec<MeasuredProgram<'_>> = others.map(|p| (p.runs.as_slice(), p.facts)).collect();
+            let priors = PlanPriors::fit_to_programs(&others);
+            let verdicts = (1..=seeds).filter_map(|seed| {
+                let runs = program.runs.clone();
+                let facts = program.facts;
+                let priors = priors.clone();
+                PlanTrial { runs, facts, noise, seed, measurements, priors }.run()
+            });
+            held_out_row(program, &verdicts.collect::<Vec<PlanTrialResult>>())
+        })
+        .collect()
 }
 
 fn held_out_row(program: &HeldOutProgram, verdicts: &[PlanTrialResult]) -> HeldOutRow {
-    let mean = |of: &dyn Fn(&PlanTrialResult) -> f64| {
-        verdicts.iter().map(of).sum::<f64>() / verdicts.len().max(1) as f64
-    };
-    let mut choices: BTreeMap<u32, u32> = BTreeMap::new();
-    program.runs.iter().for_each(|run| *choices.entry(run.gpus()).or_default() += 1);
-    let chosen = |verdict: &PlanTrialResult| {
-        let open = verdict.chosen.iter().filter(|c| choices.get(&c.place.gpus).is_some_and(|n| *n > 1));
-        let shares: Vec<f64> = open.map(|c| c.true_share_of_best).collect();
-        if shares.is_empty() { 1.0 } else { shares.iter().sum::<f64>() / shares.len() as f64 }
-    };
-    let covered = |verdict: &PlanTrialResult| {
-        let others: Vec<bool> = verdict
-            .points
-            .iter()
-            .filter(|p| !p.measured)
-            .map(|p| (p.low..=p.high).contains(&p.truth))
-            .collect();
-        others.iter().filter(|inside| **inside).count() as f64 / others.len().max(1) as f64
-    };
+    let mut rows_by_gpus: BTreeMap<u32, u32> = BTreeMap::new();
+    for run in &program.runs {
+        *rows_by_gpus.entry(run.gpus()).or_default() += 1;
+    }
+    let trials = verdicts.len().max(1) as f64;
     HeldOutRow {
         program: program.name.clone(),
         rows: program.runs.len(),
-        error: mean(&|verdict| verdict.mape),
-        chosen: mean(&chosen),
-        covered: mean(&covered),
+        error: verdicts.iter().map(|verdict| verdict.mape).sum::<f64>() / trials,
+        chosen: verdicts.iter().map(|verdict| chosen_share(verdict, &rows_by_gpus)).sum::<f64>() / trials,
+        covered: verdicts.iter().map(covered_share).sum::<f64>() / trials,
     }
+}
+
+/// Mean rate of the chosen plan as a share of the best one's, over the numbers of GPUs with several rows; 1
+/// without any.
+fn chosen_share(verdict: &PlanTrialResult, rows_by_gpus: &BTreeMap<u32, u32>) -> f64 {
+    let chosen = verdict.chosen.iter();
+    let with_choice = chosen.filter(|c| rows_by_gpus.get(&c.place.gpus).is_some_and(|rows| *rows > 1));
+    let shares: Vec<f64> = with_choice.map(|c| c.true_share_of_best).collect();
+    if shares.is_empty() { 1.0 } else { shares.iter().sum::<f64>() / shares.len() as f64 }
+}
+
+/// Share of the unmeasured rates that lie in their intervals.
+fn covered_share(verdict: &PlanTrialResult) -> f64 {
+    let unmeasured: Vec<bool> =
+        verdict.points.iter().filter(|p| !p.measured).map(|p| (p.low..=p.high).contains(&p.truth)).collect();
+    unmeasured.iter().filter(|inside| **inside).count() as f64 / unmeasured.len().max(1) as f64
 }
 
 fn render_rows(rows: &[HeldOutRow]) -> Result<String, CommandFailure> {
@@ -185,7 +188,7 @@ mod tests {
     fn programs_are_known_that_nothing_was_fitted_to() {
         let Some(programs) = tables() else { return };
         let rows = run_held_out_trials(&programs, 0.05, 7, 3);
-        // Those on several GPUs.
+        // The programs that run on several GPUs.
         let rows: Vec<&HeldOutRow> = rows.iter().filter(|row| !row.program.starts_with("gpt2")).collect();
         let mut errors: Vec<f64> = rows.iter().map(|row| row.error).collect();
         errors.sort_by(f64::total_cmp);

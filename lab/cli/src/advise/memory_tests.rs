@@ -1,4 +1,4 @@
-//! Predicted memory against what was measured, and against what did not fit (`INFILL_DATA`, else
+//! Compares predicted memory with measured peaks, and with plans that did not fit (`INFILL_DATA`, else
 //! `../shared/data`).
 
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ fn gpt2(name: &str) -> ModelFacts {
 fn measured_peaks_are_predicted() {
     let Some([path]) = data_files(["gpu/plans-h100.csv"]) else { return };
     let mut wrong: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    // What the compiler makes of a model keeps other activations.
+    // A compiled model keeps other activations.
     for row in rows(&path).iter().filter(|row| row["compiled"] == "0") {
         let facts = ModelFacts { precision: precision(&row["precision"]), ..gpt2(&row["model"]) };
         let parallelism = Parallelism { dp: 1, strategy: strategy(row) };
@@ -88,7 +88,7 @@ fn what_did_not_fit_is_not_predicted_to_fit() {
         return;
     };
     for row in rows(&h100) {
-        // Its plans' names say it all: `amp-ga2-b16`.
+        // The names of its plans have all settings, such as `amp-ga2-b16`.
         let words: Vec<&str> = row["plan"].split('-').collect();
         let numbered =
             |letters: &str| words.iter().find_map(|word| word.strip_prefix(letters)?.parse::<u32>().ok());

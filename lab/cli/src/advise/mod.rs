@@ -1,7 +1,8 @@
-//! `infill advise`: what the advisor would do with a job whose throughput is known at every size, and how
-//! well it would know the curve then; of a table of execution plans, which it would measure, and how well it
-//! would know the others; of one of types of GPUs, what estimates and a measurement a type tell. Needs no
-//! daemon.
+//! `infill advise`: tries the advisor on recorded tables. It needs no daemon.
+//!
+//! - For a curve: the sizes that the advisor would measure, and the errors of the predicted curve.
+//! - For execution plans: the plans that it would measure, and the errors for the others.
+//! - For types of GPUs: the errors of estimates, and of predictions from one measurement per type.
 
 mod held_out;
 #[cfg(test)]
@@ -30,14 +31,13 @@ use infill_present::{
 use infill_traces as traces;
 use infill_traces::MeasuredThroughputs;
 
-/// Noise beyond that is no noise of a training job.
+/// Largest noise that is accepted. Training jobs have less.
 const MAX_NOISE: f64 = 1.0;
 
 /// Flags of `infill advise`.
 #[derive(Clone, Debug, Args)]
 pub struct AdviseArgs {
-    /// CSV with the columns `nodes` and `throughput` (samples/s; 0 or nothing for sizes that were not
-    /// measured)
+    /// CSV with the columns `nodes` and `throughput` (samples/s; 0 or empty for sizes without a measurement)
     #[arg(long, value_name = "FILE", required_unless_present_any = ["plans", "types"], conflicts_with_all = ["plans", "types"])]
     curve: Option<PathBuf>,
     #[command(flatten)]
@@ -51,13 +51,13 @@ pub struct AdviseArgs {
     /// Seed of the noise: with the same one, the output is the same
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Leave out sizes beyond this one
+    /// Leave out sizes above this one
     #[arg(long, default_value_t = MAX_NODES_A_JOB, value_name = "M", hide_default_value = true)]
     max_nodes: u32,
-    /// Draw the curve as well
+    /// Also draw the curve
     #[arg(long, conflicts_with_all = ["json", "plans", "types"])]
     draw: bool,
-    /// The verdict as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -107,7 +107,7 @@ fn parse_noise(text: &str) -> Result<f64, String> {
     noise.ok_or_else(|| format!("expected a number from 0 to {MAX_NOISE}"))
 }
 
-/// Runs `infill advise`, within the bounds that the site sets on the advisor.
+/// Runs `infill advise` with the site's settings of the advisor.
 pub fn run(args: &AdviseArgs, config: Option<&Path>) -> CommandResult {
     match (&args.curve, args.types.is_wanted()) {
         (Some(curve), _) => advise_curve(args, curve, config),

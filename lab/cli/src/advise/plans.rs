@@ -1,4 +1,5 @@
-//! `infill advise --plans`: which execution plans would be measured, and how well the others would be known.
+//! `infill advise --plans`: the execution plans that the advisor would measure, and its errors for the
+//! others.
 
 use std::path::PathBuf;
 
@@ -22,21 +23,21 @@ use infill_traces as traces;
 /// Flags for execution plans.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct PlanTrialArgs {
-    /// CSV of measured execution plans, a row for each on each placement: `model`, `plan`, `gpus`, `nodes`,
+    /// CSV of measured execution plans, one row per plan and placement: `model`, `plan`, `gpus`, `nodes`,
     /// `dp`, `tp`, `pp`, `global_batch`, `iter_time_s`, and perhaps `placement`, `zero`, `offload`, `gc`
     #[arg(long, value_name = "FILE", conflicts_with = "types")]
     pub(super) plans: Vec<PathBuf>,
     /// The model whose rows of --plans are read
     #[arg(long, value_name = "NAME", requires = "plans")]
     model: Option<String>,
-    /// CSV of what is known of models beforehand: `model`, `params_mi` (millions of parameters), and perhaps
+    /// CSV of facts about models: `model`, `params_mi` (millions of parameters), and perhaps
     /// `layers`, `hidden`, `heads`, `seq` (tokens of a sample), `global_batch`
     #[arg(long, value_name = "FILE", requires = "plans")]
     pub(super) facts: Vec<PathBuf>,
-    /// Most measurements of --plans
+    /// Most measurements for --plans
     #[arg(long, value_name = "N", requires = "plans", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) measurements: u32,
-    /// Try each program of all --plans with what is usual of the others alone: mean errors of 20 trials
+    /// Try each program of all --plans with priors from the other programs only: mean errors of 20 trials
     #[arg(long, requires = "plans", conflicts_with = "model")]
     pub(super) held_out: bool,
 }
@@ -102,9 +103,14 @@ pub(super) fn advise_plans(args: &AdviseArgs) -> CommandResult {
 }
 
 fn run_plan_trial(args: &AdviseArgs) -> Result<PlanTrialResult, CommandFailure> {
-    let usage = |what: &str| ProgramExit::Usage.caused_by(anyhow::anyhow!("{what}"));
-    let model = args.plans.model.as_deref().ok_or_else(|| usage("--plans needs --model or --held-out"))?;
-    let [plans] = args.plans.plans.as_slice() else { return Err(usage("--model is of one file of --plans")) };
+    let Some(model) = args.plans.model.as_deref() else {
+        return Err(ProgramExit::Usage.caused_by(anyhow::anyhow!("--plans needs --model or --held-out")));
+    };
+    let [plans] = args.plans.plans.as_slice() else {
+        return Err(
+            ProgramExit::Usage.caused_by(anyhow::anyhow!("--model needs exactly one file of --plans"))
+        );
+    };
     let runs = traces::read_plans(plans, model).map_err(|e| ProgramExit::Input.caused_by(e))?;
     let facts = args.plans.facts.first().map(|path| traces::read_model_facts(path, model)).transpose();
     let trial = PlanTrial {
@@ -182,8 +188,8 @@ mod tests {
         ");
     }
 
-    /// Rubick's tables, where they are at hand (`INFILL_DATA`, else `../shared/data`). With its own terms
-    /// alone the rates that were not fitted on come out 18.8 % wrong at best.
+    /// Rubick's tables, if they are available (`INFILL_DATA`, else `../shared/data`). With Rubick's own terms
+    /// alone, the rates that were not fitted have an error of 18.8 % at best.
     #[test]
     fn published_plans_are_known_after_seven_measurements() {
         let names = ["plans/rubick/plans.csv", "plans/rubick/models.csv"];

@@ -1,4 +1,4 @@
-//! A trial from the file to the page.
+//! Tests of a trial, from the table to the output.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ fn args(seed: u64) -> AdviseArgs {
     }
 }
 
-/// A verdict that is written down: the page must not change with how curves are fitted.
+/// A fixed result, so that the page does not change with the fitting of curves.
 fn sample() -> CurveTrialResult {
     let probe = |nodes, seconds, rate| TriedSize { nodes, seconds, rate };
     let row = |nodes, truth, predicted: f64| {
@@ -83,7 +83,8 @@ fn a_site_that_allows_one_probe_gets_one() {
 
 #[test]
 fn the_document() {
-    let (table, verdict) = (table(), run_curve_trial(&args(1), &Config::default(), &table()).unwrap());
+    let table = table();
+    let verdict = run_curve_trial(&args(1), &Config::default(), &table).unwrap();
     let document = AdviseDocument { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };
     let json = serde_json::to_value(&document).unwrap();
     let keys: Vec<&String> = json.as_object().unwrap().keys().collect();

@@ -1,5 +1,5 @@
-//! `infill advise --types`: how well programs are known on types of GPUs where they never ran, by estimates
-//! and by one measurement a type.
+//! `infill advise --types`: errors for programs on types of GPUs where they never ran, of estimates and of
+//! predictions from one measurement per type.
 
 use std::path::PathBuf;
 
@@ -20,25 +20,25 @@ use infill_traces as traces;
 /// Flags for types of GPUs.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct TypeTrialArgs {
-    /// CSV of how fast models train on types of GPUs: `model`, `gpu_type`, `gpus`, `nodes`, `batch` and
-    /// `iter_time_s`, and perhaps `params`
+    /// CSV of the training speeds of models on types of GPUs: `model`, `gpu_type`, `gpus`, `nodes`, `batch`
+    /// and `iter_time_s`, and perhaps `params`
     #[arg(long, value_name = "FILE", requires = "estimates")]
     types: Option<PathBuf>,
-    /// CSV of how fast they were estimated to train there, from profiles on one GPU and from how long
-    /// collectives take: `model`, `gpu_type`, `gpus`, `nodes`, `pp`, `dp`, `tp`, `compute_s`, `iter_time_s`,
-    /// and perhaps `params` and `batch`
+    /// CSV of estimated training speeds, from profiles on one GPU and the times of collectives: `model`,
+    /// `gpu_type`, `gpus`, `nodes`, `pp`, `dp`, `tp`, `compute_s`, `iter_time_s`, and perhaps `params` and
+    /// `batch`
     #[arg(long, value_name = "FILE", requires = "types")]
     estimates: Option<PathBuf>,
-    /// Take the other models of --types for measured before, as they are on a site that has seen them
+    /// Assume that the other models of --types were measured before, as on a site that has run them
     #[arg(long, requires = "types")]
     others: bool,
-    /// Micro-batches of a step: stages are profiled with one
+    /// Number of micro-batches per step; stages are profiled with one
     #[arg(long, value_name = "N", requires = "types", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65536))]
     micro_batches: u32,
 }
 
 impl TypeTrialArgs {
-    /// Whether types are asked for.
+    /// Whether the flags ask for types.
     pub(super) fn is_wanted(&self) -> bool {
         self.types.is_some()
     }
@@ -54,23 +54,28 @@ struct TypeTrialDocument<'a> {
 
 struct EstimationMethod {
     name: &'static str,
-    known: TypeAccuracy,
+    accuracy: TypeAccuracy,
 }
 
 const METHOD_COLUMNS: &[TableColumn<EstimationMethod>] = &[
     TableColumn { letter: 'w', header: "SECONDS", help: "", cell: |w| w.name.to_owned() },
-    TableColumn { letter: 'e', header: "ERROR", help: "", cell: |w| percent::sentence_percent(w.known.mape) },
+    TableColumn {
+        letter: 'e',
+        header: "ERROR",
+        help: "",
+        cell: |w| percent::sentence_percent(w.accuracy.mape),
+    },
     TableColumn {
         letter: 'm',
         header: "SAID/TRUE",
         help: "",
-        cell: |w| output::format_number(w.known.ratio_median),
+        cell: |w| output::format_number(w.accuracy.ratio_median),
     },
     TableColumn {
         letter: 's',
         header: "OF TRUE BEST",
         help: "",
-        cell: |w| percent::sentence_percent(w.known.true_share_of_best),
+        cell: |w| percent::sentence_percent(w.accuracy.true_share_of_best),
     },
 ];
 
@@ -88,10 +93,10 @@ const POINT_COLUMNS: &[TableColumn<TypePoint>] = &[
 ];
 
 fn point_error(point: &TypePoint) -> String {
-    match point.measured {
-        true => "measured".to_owned(),
-        false => percent::signed_percent(point.predicted / point.truth - 1.0),
+    if point.measured {
+        return "measured".to_owned();
     }
+    percent::signed_percent(point.predicted / point.truth - 1.0)
 }
 
 /// Runs `infill advise --types`.
@@ -120,21 +125,20 @@ fn run_type_trial(args: &AdviseArgs) -> Result<TypeTrialResult, CommandFailure> 
         noise: args.noise,
         seed: args.seed,
     };
-    let nothing = || {
-        anyhow::anyhow!(
+    trial.run().ok_or_else(|| {
+        ProgramExit::Input.caused_by(anyhow::anyhow!(
             "no row of {} has an estimate in {}; expected the same names of models and types",
             types.display(),
             estimates.display()
-        )
-    };
-    trial.run().ok_or_else(|| ProgramExit::Input.caused_by(nothing()))
+        ))
+    })
 }
 
 fn render_type_trial(verdict: &TypeTrialResult) -> Result<String, CommandFailure> {
     let measured = verdict.points.iter().filter(|p| p.measured).count();
     let ways = [
-        EstimationMethod { name: "estimated", known: verdict.estimated },
-        EstimationMethod { name: "predicted", known: verdict.predicted },
+        EstimationMethod { name: "estimated", accuracy: verdict.estimated },
+        EstimationMethod { name: "predicted", accuracy: verdict.predicted },
     ];
     Ok(format!(
         "models     {}, on {} (type, size), {measured} of them measured\nprofiling  {} GPU-s a step, {} of \
@@ -153,7 +157,7 @@ mod tests {
     use super::*;
     use infill_testkit::data_files;
 
-    /// Arena's tables, where they are at hand (`INFILL_DATA`, else `../shared/data`).
+    /// Arena's tables, if they are available (`INFILL_DATA`, else `../shared/data`).
     fn arena(others: bool) -> Option<TypeTrialResult> {
         let [types, estimates] = data_files(["plans/arena/best-plan.csv", "plans/arena/estimates.csv.gz"])?;
         let trial = TypeTrial {
@@ -168,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_a_type_betters_estimates() {
+    fn a_measurement_per_type_improves_estimates() {
         let Some(verdict) = arena(false) else { return };
         let estimated = verdict.estimated;
         let predicted = verdict.predicted;
@@ -200,7 +204,7 @@ mod tests {
         assert_eq!(json["predicted"]["true_share_of_best"], 1.0);
     }
 
-    /// A verdict that is written down: the page must not change with what is predicted.
+    /// A fixed result, so that the page does not change with the predictions.
     fn sample() -> TypeTrialResult {
         use infill_advisor::type_trial::{ProfilingCost, TypePlacement};
         use infill_model::NodeType;

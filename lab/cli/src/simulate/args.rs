@@ -1,4 +1,4 @@
-//! The grammar of `infill simulate`.
+//! The command line of `infill simulate`.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use infill_present::filter::TableArgs;
 use infill_sim::{closed::ClosedMachine, job::ChangeAccounting, order::QueueOrder, supply::SampleWorth};
 use infill_traces::SwfLayout;
 
-/// Which log is replayed. `infill gaps` reads the same.
+/// The log to replay. `infill gaps` has the same flags.
 #[derive(Clone, Debug, Default, Args)]
 pub struct LogArgs {
     /// Job log: SWF, or what `sacct -aXPo
@@ -20,13 +20,13 @@ pub struct LogArgs {
     /// plain, .gz, .xz or .zst
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// What the job log is [default: by its content]
+    /// Format of the job log [default: by its content]
     #[arg(long, value_name = "FORMAT", requires = "log")]
     pub log_format: Option<LogFormat>,
     /// Processors of a node, for logs that count processors [default: by the log's header]
     #[arg(long, value_name = "N", requires = "log")]
     pub procs_per_node: Option<NonZeroU32>,
-    /// What the job log is counted in: sizes and --nodes are so many of these
+    /// Unit of the job log, in which sizes and --nodes count
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = LogUnit::Node, requires = "log")]
     pub unit: LogUnit,
     /// GPUs of a node, for --unit gpu [default: as many as its jobs ever have at once]
@@ -35,7 +35,7 @@ pub struct LogArgs {
     /// Log of idle intervals: CSV with the columns start_s, end_s and node
     #[arg(long, value_name = "FILE", conflicts_with = "log")]
     pub idle: Option<PathBuf>,
-    /// Only so many nodes: the first of an idle log; for a job log the machine's size, if its jobs do not
+    /// Number of nodes: the first N of an idle log; for a job log the size of the machine, unless its jobs
     /// name more
     #[arg(long, value_name = "N", value_parser = parse_node_count)]
     pub nodes: Option<usize>,
@@ -88,7 +88,7 @@ pub struct SimulateArgs {
     pub(crate) closed: ClosedArgs,
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
-    /// What counts alike: a sample of any job, or a node-second of any job at its smallest size
+    /// Unit of work: a sample of any job, or a node-second of any job at its smallest size
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = WorthUnit::Sample)]
     pub worth: WorthUnit,
     /// Policies, compared with the bound: infill, infill-known, infill-blind, infill-oracle,
@@ -97,13 +97,13 @@ pub struct SimulateArgs {
     /// sia, fcfs [default: all]
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub policy: Vec<String>,
-    /// Forward-looking time of the published program, where a policy names none
+    /// Forward-looking time of the published program, for policies without @SECS
     #[arg(long, value_name = "S", default_value_t = infill_sim::policy::DEFAULT_TFWD_SECS, value_parser = parse_positive)]
     pub tfwd: f64,
-    /// Only so many days of the log
+    /// Simulate only the first D days of the log
     #[arg(long, value_name = "D", value_parser = parse_positive)]
     pub days: Option<f64>,
-    /// Seed of everything that is left to chance
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// How much a measurement of one second varies (standard deviation of its logarithm)
@@ -111,32 +111,32 @@ pub struct SimulateArgs {
     pub noise: f64,
     #[command(flatten)]
     pub(crate) table: TableArgs,
-    /// Write the outcome into this file as a page with figures, which needs nothing but a browser
+    /// Write the results into this file as a page with figures, which needs only a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Tell how long each policy took, in the JSON and in the field %T. Without, the same seed gives the same
-    /// bytes
+    /// Report how long each policy took, in the JSON and in the field %T. Without this flag, the same seed
+    /// gives the same bytes
     #[arg(long)]
     pub timings: bool,
 }
 
 impl SimulateArgs {
-    /// The policies that are named, or the usual ones.
-    pub fn named_policies<'a>(&'a self, usual: &'a [&'a str]) -> Vec<&'a str> {
-        match self.policy.is_empty() {
-            true => usual.to_vec(),
-            false => self.policy.iter().map(String::as_str).collect(),
+    /// The policies that the flags name, or these defaults.
+    pub fn named_policies<'a>(&'a self, defaults: &'a [&'a str]) -> Vec<&'a str> {
+        if self.policy.is_empty() {
+            return defaults.to_vec();
         }
+        self.policy.iter().map(String::as_str).collect()
     }
 }
 
-/// Which malleable jobs there are.
+/// The malleable jobs to simulate.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SupplyArgs {
     /// CSV with the columns nodes and throughput, or model, nodes and throughput for several
     #[arg(long, value_name = "FILE", required_unless_present = "machine")]
     pub curves: Vec<PathBuf>,
-    /// Of these curves only the ones of this name
+    /// Use only the curves with these names
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Malleable jobs: CSV with the columns name, submit_s, samples, min_nodes, max_nodes, curve and perhaps
@@ -144,13 +144,13 @@ pub(crate) struct SupplyArgs {
     /// perhaps params, batch, gpu_type, plan_base
     #[arg(long, value_name = "FILE", conflicts_with_all = ["endless", "hpo", "nas"])]
     pub workload: Option<PathBuf>,
-    /// So many jobs that never end, with the curves in turn [default: 10]
+    /// Simulate K jobs that never end, with the curves in turn [default: 10]
     #[arg(long, value_name = "K", conflicts_with_all = ["hpo", "nas"], value_parser = at_once_parser())]
     pub endless: Option<u32>,
     /// A search for hyper-parameters by successive halving: TRIALS[:ETA]
     #[arg(long, value_name = "TRIALS", conflicts_with = "nas", value_parser = parse_trials)]
     pub hpo: Option<(u32, u32)>,
-    /// A search that trains so many architectures at a time, each of which scales in its own way
+    /// A search that trains K architectures at a time, each with its own scaling curve
     #[arg(long, value_name = "K", value_parser = at_once_parser())]
     pub nas: Option<u32>,
     /// Smallest size of endless jobs and of searches, nodes
@@ -171,86 +171,86 @@ impl SupplyArgs {
 /// A machine without a main queue.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ClosedArgs {
-    /// A machine of its own instead of a log: NODESxGPUS:TYPE[,…], such as 8x8:a800, with the jobs of
-    /// --workload and the speeds of --plans; all its nodes are always there. With --order its GPUs are of
-    /// one kind (468x1)
+    /// A closed machine instead of a log: NODESxGPUS:TYPE[,…], such as 8x8:a800, with the jobs of --workload
+    /// and the speeds of --plans; all its nodes are always available. With --order its GPUs are of one kind
+    /// (468x1)
     #[arg(long, value_name = "SPEC", requires = "workload", conflicts_with_all = ["log", "idle", "curves", "html", "days", "warm"])]
     pub machine: Option<ClosedMachine>,
-    /// CSV of how fast models train: model, plan, gpus, nodes, dp, tp, pp, global_batch, iter_time_s and
-    /// perhaps placement, zero, offload, gc, gpu_type; or of their best plans: model, params, batch,
+    /// CSV of the training speeds of models: model, plan, gpus, nodes, dp, tp, pp, global_batch, iter_time_s
+    /// and perhaps placement, zero, offload, gc, gpu_type; or of their best plans: model, params, batch,
     /// gpu_type, gpus, nodes, iter_time_s
     #[arg(long, value_name = "FILE", requires = "machine")]
     pub plans: Option<PathBuf>,
-    /// CSV of what is known of models beforehand: model and params_mi, millions of parameters
+    /// CSV of facts about models: model and params_mi, millions of parameters
     #[arg(long, value_name = "FILE", requires = "machine")]
     pub facts: Option<PathBuf>,
-    /// CSV of how fast models were estimated to train on types of GPUs, as for `infill advise --types`: what
-    /// `infill` begins with
+    /// CSV of estimated training speeds on types of GPUs, as for `infill advise --types`, with which the
+    /// policy `infill` begins
     #[arg(long, value_name = "FILE", requires = "plans")]
     pub estimates: Option<PathBuf>,
-    /// Compare orders in which jobs of fixed size have their turn: fcfs, las, 2d-las, srpt-oracle,
-    /// srpt-predicted, a-srpt, borda, gittins. --workload is a log as for `infill history check`, whose first
-    /// 30 % are only learned from
+    /// Compare orders of a queue of jobs of fixed size: fcfs, las, 2d-las, srpt-oracle, srpt-predicted,
+    /// a-srpt, borda, gittins. --workload is a log as for `infill history check`; its first 30 % only train
+    /// the prediction
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "machine", conflicts_with_all = ["plans", "policy"])]
     pub order: Vec<QueueOrder>,
-    /// Seconds of work that a job has more each time it was stopped
+    /// Seconds of additional work each time a job is stopped
     #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = parse_secs, requires = "order")]
     pub stop: f64,
-    /// For how many of a hundred kinds of jobs (user, name and size) the prediction is used
+    /// Percentage of kinds of jobs (user, name and size) whose prediction is used
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0, value_parser = parse_percent, requires = "order")]
     pub mix: f64,
-    /// Seconds without a step at a job's start, and whenever it gets other GPUs or another plan
+    /// Seconds without a step when a job starts, and when it gets other GPUs or another plan
     #[arg(long, value_name = "S", default_value_t = 260.0, value_parser = parse_secs, requires = "machine")]
     pub restart: f64,
-    /// Whether infill knows how many steps jobs will make, or expects what jobs of the same model made
+    /// Whether infill knows how many steps jobs will make, or predicts this from jobs with the same model
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = LengthKnowledge::Known, requires = "machine")]
     pub lengths: LengthKnowledge,
     /// Submission times are divided by this
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = parse_positive, requires = "machine")]
     pub speed_up: f64,
-    /// Each job has so many times its steps
+    /// Multiply the steps of each job by this
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = parse_positive, requires = "machine")]
     pub scale_work: f64,
-    /// Ends the simulation after so many seconds, whether jobs are left or not
+    /// End the simulation after this time, even if jobs are left
     #[arg(long, value_name = "S", value_parser = parse_positive_secs, requires = "machine")]
     pub secs: Option<f64>,
 }
 
-/// What is known of the lengths of jobs.
+/// What infill knows about the lengths of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LengthKnowledge {
-    /// All
+    /// The number of steps of each job
     #[default]
     Known,
-    /// What follows from jobs that have ended
+    /// Only predictions from jobs that have ended
     Learned,
 }
 
-/// What a change costs a job, and what it loses.
+/// The costs of changes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ChangeArgs {
     /// Seconds without samples when a job gets more nodes
     #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = parse_secs)]
     pub up: f64,
-    /// The same when it gets fewer
+    /// Seconds without samples when a job gets fewer nodes
     #[arg(long, value_name = "S", default_value_t = 12.0, value_parser = parse_secs)]
     pub down: f64,
-    /// The same when it starts
+    /// Seconds without samples when a job starts
     #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = parse_secs)]
     pub start: f64,
     /// Jobs stay alive over changes: a newcomer warms up for S seconds on its own node while the others
-    /// train; --up and --down are what these stand still for then
+    /// train. Then --up and --down are the pauses of the others
     #[arg(long, value_name = "S", value_parser = parse_secs)]
     pub warm: Option<f64>,
     /// How these seconds are charged: as pauses, or as in the published replay at the rate before the change,
-    /// to start being free
+    /// with free starts
     #[arg(long, value_name = "HOW", value_enum, default_value_t = ChangeCharging::Pause)]
     pub accounting: ChangeCharging,
     /// Seconds that saving a checkpoint takes
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_secs)]
     pub save: f64,
-    /// Seconds that a preempted job has for it: with fewer than it takes, it loses what it did since the last
-    /// checkpoint
+    /// Seconds that a preempted job has to save. If saving takes longer, the job loses the work since its
+    /// last checkpoint
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_secs)]
     pub grace: f64,
     /// Seconds between two checkpoints of a running job
@@ -265,7 +265,7 @@ pub(crate) struct ChangeArgs {
     pub save_shared: f64,
 }
 
-/// What counts alike.
+/// The unit of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WorthUnit {
     /// A sample of any job
@@ -277,9 +277,9 @@ pub enum WorthUnit {
 /// How the seconds of a rescale are charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ChangeCharging {
-    /// The job makes no samples for so long
+    /// The job makes no samples during the change
     Pause,
-    /// It loses what it would have made at its old size
+    /// The job loses the samples that it would have made at its old size
     OldRate,
 }
 
@@ -293,8 +293,8 @@ impl From<ChangeCharging> for ChangeAccounting {
 }
 
 impl From<WorthUnit> for SampleWorth {
-    fn from(alike: WorthUnit) -> SampleWorth {
-        match alike {
+    fn from(unit: WorthUnit) -> SampleWorth {
+        match unit {
             WorthUnit::Sample => SampleWorth::Sample,
             WorthUnit::NodeSecond => SampleWorth::NodeSecond,
         }
@@ -341,9 +341,11 @@ fn at_once_parser() -> clap::builder::RangedI64ValueParser<u32> {
 
 fn parse_trials(text: &str) -> Result<(u32, u32), String> {
     let (trials, eta) = text.split_once(':').unwrap_or((text, "3"));
-    let number = |t: &str, from: u32| match t.parse::<u32>() {
-        Ok(n) if (from..=10_000).contains(&n) => Ok(n),
-        _ => Err(format!("expected TRIALS[:ETA], at least 2 each, found {text:?}")),
-    };
-    Ok((number(trials, 2)?, number(eta, 2)?))
+    let trials = parse_trial_number(trials);
+    let eta = parse_trial_number(eta);
+    trials.zip(eta).ok_or_else(|| format!("expected TRIALS[:ETA], at least 2 each, found {text:?}"))
+}
+
+fn parse_trial_number(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number| (2..=10_000).contains(number))
 }

@@ -1,4 +1,4 @@
-//! `infill simulate --machine`: a closed machine, several policies side by side.
+//! `infill simulate --machine`: compares policies on a closed machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,8 +25,8 @@ use infill_sim::closed::{self, ClosedMachine, ClosedOutcome, ClosedPolicyName, C
 use infill_traces as traces;
 use infill_traces::TraceError;
 
-/// Policies that are compared where none is named.
-const USUAL_POLICIES: [&str; 6] = ["infill", "infill-known", "static", "rubick", "sia", "fcfs"];
+/// Policies that are compared by default.
+const DEFAULT_POLICIES: [&str; 6] = ["infill", "infill-known", "static", "rubick", "sia", "fcfs"];
 
 const DEFAULT_FORMAT: &str = "%p %.e %.j %.m %.n %.q %.s %.r %.u %.t";
 
@@ -90,7 +90,7 @@ struct ClosedDocument {
     policies: Vec<ClosedRow>,
 }
 
-/// What one policy made of it. Times of jobs are from their submission, and of those that ended.
+/// The results of one policy. Times count from the submission of jobs, for the jobs that ended.
 #[derive(Clone, Debug, Serialize)]
 struct ClosedRow {
     policy: String,
@@ -131,9 +131,9 @@ fn format_time(secs: f64) -> String {
     duration::format_duration(secs.round())
 }
 
-/// Simulates.
+/// Simulates the policies on this machine and prints the results.
 pub fn simulate_closed(args: &SimulateArgs, machine: &ClosedMachine, config: &Config) -> CommandResult {
-    let policies = args.named_policies(&USUAL_POLICIES).into_iter().map(str::parse);
+    let policies = args.named_policies(&DEFAULT_POLICIES).into_iter().map(str::parse);
     let policies: Vec<ClosedPolicyName> =
         policies.collect::<Result<_, _>>().map_err(|e| ProgramExit::Usage.caused_by(e))?;
     filter::render_table(&args.table, DEFAULT_FORMAT, CLOSED_COLUMNS, &[])?;
@@ -176,16 +176,17 @@ fn closed_setup(
     machine: &ClosedMachine,
     config: &Config,
 ) -> Result<ClosedSetup, CommandFailure> {
-    let missing = |flag: &str| ProgramExit::Usage.caused_by(anyhow!("--machine needs {flag}"));
-    let path = args.closed.plans.as_ref().ok_or_else(|| missing("--plans"))?;
-    let rows = traces::read_speeds(path).map_err(|e| ProgramExit::Input.caused_by(e))?;
-    let workload = args.supply.workload.as_ref().ok_or_else(|| missing("--workload"))?;
+    let plans = args.closed.plans.as_ref().ok_or_else(|| missing_flag("--plans"))?;
+    let rows = traces::read_speeds(plans).map_err(|e| ProgramExit::Input.caused_by(e))?;
+    let workload = args.supply.workload.as_ref().ok_or_else(|| missing_flag("--workload"))?;
     let mut jobs = parsed_with_warnings(workload, traces::read_closed_jobs(workload))?;
-    let facts =
-        args.closed.facts.as_ref().map_or_else(|| Ok(BTreeMap::new()), |path| model_facts(path, &rows))?;
-    let estimates = args.closed.estimates.as_deref().map(traces::read_estimates).transpose();
-    let estimates =
-        best_estimates(&rows, &estimates.map_err(|e| ProgramExit::Input.caused_by(e))?.unwrap_or_default());
+    let facts = match &args.closed.facts {
+        Some(path) => model_facts(path, &rows)?,
+        None => BTreeMap::new(),
+    };
+    let estimated = args.closed.estimates.as_deref().map(traces::read_estimates).transpose();
+    let estimated = estimated.map_err(|e| ProgramExit::Input.caused_by(e))?.unwrap_or_default();
+    let estimates = best_estimates(&rows, &estimated);
     let speeds = SpeedTable::new(rows, machine);
     leave_out_unrunnable(&mut jobs, &speeds)?;
     Ok(ClosedSetup {
@@ -205,14 +206,18 @@ fn closed_setup(
     })
 }
 
-/// Leaves out jobs of models that are known to run nowhere on the machine, and tells of them.
+fn missing_flag(flag: &str) -> CommandFailure {
+    ProgramExit::Usage.caused_by(anyhow!("--machine needs {flag}"))
+}
+
+/// Leaves out jobs whose model cannot run on the machine, and reports them.
 fn leave_out_unrunnable(jobs: &mut Vec<ClosedJob>, speeds: &SpeedTable) -> Result<(), CommandFailure> {
     let (fit, others): (Vec<ClosedJob>, Vec<ClosedJob>) =
         std::mem::take(jobs).into_iter().partition(|job| can_run(speeds, job));
     *jobs = fit;
     let Some(first) = others.first() else { return Ok(()) };
     let what = format!(
-        "{} of models of which no row of --plans fits the machine, such as {} of {}",
+        "{} whose model has no row in --plans that fits the machine, such as {} of {}",
         output::counted_noun(others.len() as u64, "job"),
         first.model,
         first.name
@@ -229,7 +234,7 @@ fn can_run(speeds: &SpeedTable, job: &ClosedJob) -> bool {
     speeds.for_model(&job.model).is_some_and(|m| m.run_choices().next().is_some())
 }
 
-/// What the file says of the models of these rows; of some it may say nothing.
+/// The facts that the file has about the models of these rows. It need not have them for all models.
 fn model_facts(path: &Path, rows: &[SpeedRow]) -> Result<BTreeMap<String, ModelFacts>, CommandFailure> {
     let mut found = BTreeMap::new();
     for row in rows {

@@ -1,12 +1,11 @@
-//! The command line as it can be shown to others: names of files, not where they lie on this machine.
+//! The command line in a form that can be shared: names of files without their folders.
 
 /// The last part of a path.
 pub(crate) fn file_name(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
 }
 
-/// The command with file names only, and with the seed even where the default was taken. Quoted as a shell
-/// wants it.
+/// The command with file names only, and always with the seed. Words are quoted for a shell.
 pub(crate) fn shareable_command(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
     let mut words: Vec<String> =
         arguments.into_iter().map(|word| quote_word(&without_folders(&word))).collect();

@@ -1,4 +1,4 @@
-//! The outcome as one document: what `--json` prints, and what table and page are made of.
+//! The results as one document, which `--json` prints and from which table and page are built.
 
 use serde::Serialize;
 
@@ -7,81 +7,81 @@ use infill_api::SCHEMA;
 use infill_model::RescaleCosts;
 use infill_sim::{FairnessScore, JobScore, MainQueueDelays, PolicyScore};
 
-/// Shares of what the bound makes.
+/// Losses as shares of the bound's work.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct LossShares {
     /// Lost in changes that the policy wanted.
     pub rescale: f64,
     /// Lost because the main queue took nodes.
     pub preemption: f64,
-    /// Lost in changes made to measure.
+    /// Lost in changes that measure a size.
     pub probing: f64,
-    /// Not made for all other reasons: nodes unused, or used by jobs that make less of them.
+    /// Lost for all other reasons: nodes unused, or used by jobs that make less of them.
     pub unused: f64,
 }
 
-/// One policy.
+/// The results of one policy.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PolicyRow {
     /// Its name.
     pub policy: String,
-    /// Work as a share of what the bound makes.
+    /// Work as a share of the bound's.
     pub efficiency: f64,
     /// Samples of all jobs.
     pub samples: f64,
     /// Samples of all jobs, times what each is worth.
     pub work: f64,
-    /// What was lost.
+    /// Work that was lost, by cause.
     pub loss: LossShares,
     /// Share of the idle node-time that malleable jobs held.
     pub harvest_ratio: f64,
     /// Node-seconds that malleable jobs held.
     pub held_node_secs: f64,
-    /// Jobs of the main queue that found a node held although their start had been planned for long enough.
+    /// Main jobs that found a node held although their start had been planned for long enough.
     pub late_vacates: u64,
-    /// All jobs of the main queue that found a node held.
+    /// All main jobs that found a node held.
     pub preempted: MainQueueDelays,
     /// Rescales of all jobs.
     pub rescales: u64,
-    /// Jobs that came to an end.
+    /// Number of jobs that ended.
     pub finished: usize,
-    /// Mean seconds from a job's submission to its end, or to that of the simulation; `null` where none
+    /// Mean seconds from a job's submission to its end, or to the end of the simulation; `null` if no job
     /// ended.
     pub jct_mean_s: Option<f64>,
-    /// How evenly nodes were divided among jobs and users, and how long jobs waited for their first.
+    /// How evenly nodes were divided among jobs and users, and how long jobs waited for their first node.
     pub fairness: FairnessScore,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u64,
     /// Plans that the checker refused.
     pub refused_plans: u64,
     /// Seconds that the simulation took; `null` unless asked for.
     pub wall_s: Option<f64>,
-    /// What each job came to, in the order of their submission; times are s on the log's clock.
+    /// The results of each job, in the order of submission; times are s on the log's clock.
     pub jobs: Vec<JobScore>,
 }
 
-/// What was simulated.
+/// A description of what was simulated.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SimulationSubject {
     /// Name of the log's file.
     pub log: String,
-    /// Whether it tells when nodes were idle, not which jobs ran.
+    /// Whether it has idle intervals of nodes, and not jobs.
     pub idle_log: bool,
-    /// What is counted wherever this document says nodes.
+    /// The unit wherever this document says nodes.
     pub unit: LogUnit,
-    /// Nodes of the machine.
+    /// Number of nodes of the machine.
     pub nodes: usize,
-    /// Seconds simulated.
+    /// Simulated seconds.
     pub span_secs: f64,
     /// The malleable jobs, in words.
     pub malleable: String,
-    /// What rescales cost.
+    /// The costs of rescales.
     pub rescales: RescaleCosts,
-    /// Seconds that a newcomer warms up for on its own node while the others train, if jobs stay alive over
+    /// Seconds for which a newcomer warms up on its own node while the others train, if jobs stay alive over
     /// changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_secs: Option<f64>,
-    /// Seed.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct SimulationDocument {
 }
 
 impl SimulationDocument {
-    /// Nodes that the main queue did not use, on average over time.
+    /// Average number of nodes that the main queue did not use.
     pub fn idle_nodes_mean(&self) -> f64 {
         self.idle_node_secs / self.subject.span_secs.max(1.0)
     }
@@ -110,36 +110,34 @@ impl SimulationDocument {
     }
 }
 
-/// The document of outcomes with the seconds that each took; `bound` is the one that they are measured by.
+/// The document of these outcomes, each with the seconds that it took. `bound` is the outcome to compare
+/// with.
 pub(crate) fn simulation_document(
     outcomes: &[(PolicyScore, f64)],
     bound: &PolicyScore,
     subject: SimulationSubject,
     timings: bool,
 ) -> SimulationDocument {
-    let policies = outcomes
-        .iter()
-        .map(|(outcome, secs): &(PolicyScore, f64)| policy_row(outcome, bound, timings.then_some(*secs)))
-        .collect();
+    let policies =
+        outcomes.iter().map(|(outcome, secs)| policy_row(outcome, bound, timings.then_some(*secs))).collect();
     SimulationDocument { schema: SCHEMA, subject, idle_node_secs: bound.idle_node_secs, policies }
 }
 
 fn policy_row(outcome: &PolicyScore, bound: &PolicyScore, wall_s: Option<f64>) -> PolicyRow {
     let best = if bound.work > 0.0 { bound.work } else { f64::INFINITY };
-    let share = |lost: f64| lost / best;
-    let efficiency = share(outcome.work);
+    let efficiency = outcome.work / best;
     let loss = outcome.loss;
-    let known = share(loss.rescale + loss.preemption + loss.probing);
+    let explained = (loss.rescale + loss.preemption + loss.probing) / best;
     PolicyRow {
         policy: outcome.policy.clone(),
         efficiency,
         samples: outcome.samples,
         work: outcome.work,
         loss: LossShares {
-            rescale: share(loss.rescale),
-            preemption: share(loss.preemption),
-            probing: share(loss.probing),
-            unused: 1.0 - efficiency - known,
+            rescale: loss.rescale / best,
+            preemption: loss.preemption / best,
+            probing: loss.probing / best,
+            unused: 1.0 - efficiency - explained,
         },
         harvest_ratio: outcome.held_node_secs / outcome.idle_node_secs.max(f64::MIN_POSITIVE),
         held_node_secs: outcome.held_node_secs,

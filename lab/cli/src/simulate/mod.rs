@@ -1,5 +1,5 @@
-//! `infill simulate`: what would be harvested on a machine whose log is known, under several policies side by
-//! side. Needs neither a daemon nor Slurm.
+//! `infill simulate`: what several policies would harvest on a machine with a recorded log. It needs neither
+//! a daemon nor Slurm.
 
 pub mod args;
 mod closed;
@@ -31,10 +31,10 @@ use page::PageInput;
 use show::ScreenOptions;
 pub(crate) use unit::LogUnit;
 
-/// The policies that are compared where none is named.
-const USUAL_POLICIES: [&str; 4] = ["infill", "infill-known", "freetrain", "bound"];
+/// Policies that are compared by default.
+const DEFAULT_POLICIES: [&str; 4] = ["infill", "infill-known", "freetrain", "bound"];
 
-/// Simulates.
+/// Runs `infill simulate`.
 pub fn run(args: &SimulateArgs, config: Option<&Path>) -> CommandResult {
     if let Some(machine) = &args.closed.machine {
         if !args.closed.order.is_empty() {
@@ -44,7 +44,7 @@ pub fn run(args: &SimulateArgs, config: Option<&Path>) -> CommandResult {
     }
     let config = Config::load(config)?;
     let names =
-        args.named_policies(&USUAL_POLICIES).into_iter().map(|text| PolicyName::parse(text, args.tfwd));
+        args.named_policies(&DEFAULT_POLICIES).into_iter().map(|text| PolicyName::parse(text, args.tfwd));
     let names: Vec<PolicyName> =
         names.collect::<Result<_, _>>().map_err(|e| ProgramExit::Usage.caused_by(e))?;
     show::check_format(&args.table)?;
@@ -84,7 +84,8 @@ fn render_page(
     })
 }
 
-/// The outcomes of the policies in their order, each with the seconds that it took, and the bound's.
+/// Simulates the policies. Returns their outcomes in order, each with the seconds that it took, and the
+/// outcome of the bound.
 fn simulate_all(
     setup: &SimulationSetup,
     config: &Config,

@@ -1,5 +1,5 @@
-//! `infill simulate --machine --order`: one queue of jobs of fixed size under several orders, with lengths as
-//! they can be predicted when jobs are submitted.
+//! `infill simulate --machine --order`: compares orders of one queue of jobs of fixed size, with lengths that
+//! are predicted at submission.
 
 use std::hash::{Hash, Hasher};
 
@@ -27,10 +27,10 @@ use infill_sim::{
 };
 use infill_traces as traces;
 
-/// Jobs before the first that is simulated whose lengths stand for the site's.
+/// Number of jobs before the first simulated one from which the site's distribution of lengths is computed.
 const SITE_JOBS: usize = 5000;
 
-/// Atoms of that distribution.
+/// Number of atoms of that distribution.
 const SITE_ATOMS: usize = 16;
 
 const DEFAULT_FORMAT: &str = "%p %.j %.m %.n %.s %.t";
@@ -78,7 +78,7 @@ struct OrderDocument {
     policies: Vec<OrderRow>,
 }
 
-/// What one order made of it.
+/// The results of one order.
 #[derive(Clone, Debug, Serialize)]
 struct OrderRow {
     policy: String,
@@ -90,14 +90,14 @@ struct OrderRow {
 }
 
 impl OrderRow {
-    fn from_outcome(done: &OrderOutcome) -> OrderRow {
+    fn from_outcome(outcome: &OrderOutcome) -> OrderRow {
         OrderRow {
-            policy: done.order.name().to_owned(),
-            jct_mean_s: done.jct_mean(),
-            jct_median_s: done.jct_at(0.5),
-            jct_p99_s: done.jct_at(0.99),
-            makespan_s: done.makespan_secs,
-            stops_per_job: done.stops_per_job(),
+            policy: outcome.order.name().to_owned(),
+            jct_mean_s: outcome.jct_mean(),
+            jct_median_s: outcome.jct_at(0.5),
+            jct_p99_s: outcome.jct_at(0.99),
+            makespan_s: outcome.makespan_secs,
+            stops_per_job: outcome.stops_per_job(),
         }
     }
 }
@@ -106,7 +106,7 @@ fn format_time(secs: f64) -> String {
     duration::format_duration(secs.round())
 }
 
-/// Simulates.
+/// Simulates the orders on this machine and prints the results.
 pub fn simulate_orders(args: &SimulateArgs, machine: &ClosedMachine) -> CommandResult {
     let orders = &args.closed.order;
     filter::render_table(&args.table, DEFAULT_FORMAT, ORDER_COLUMNS, &[])?;
@@ -127,7 +127,7 @@ pub fn simulate_orders(args: &SimulateArgs, machine: &ClosedMachine) -> CommandR
         stop_s: args.closed.stop,
         mix: args.closed.mix,
         seed: args.seed,
-        policies: outcomes.iter().map(|(done, _)| OrderRow::from_outcome(done)).collect(),
+        policies: outcomes.iter().map(|(outcome, _)| OrderRow::from_outcome(outcome)).collect(),
     };
     show::print_document(
         &args.table,
@@ -146,7 +146,7 @@ fn heading_lines(document: &OrderDocument) -> [String; 3] {
     ]
 }
 
-/// The jobs that are simulated: those that were predicted, on GPUs where the log has any.
+/// The jobs to simulate: those with a prediction. Their sizes count GPUs if the log has any, else nodes.
 fn rigid_jobs(args: &SimulateArgs, units: u32) -> Result<Vec<RigidJob>, CommandFailure> {
     let path = args
         .supply
@@ -162,12 +162,11 @@ fn rigid_jobs(args: &SimulateArgs, units: u32) -> Result<Vec<RigidJob>, CommandF
     let first = predicted.first().map_or(log.len(), |p| p.index);
     let site = site_lengths(&log[first.saturating_sub(SITE_JOBS)..first]);
     let on_gpus = log.iter().any(|past| past.job.gpus > 0);
-    let size = |job: &Submission| if on_gpus { job.gpus } else { job.nodes.max(1) };
     let mut too_large = 0;
     let mut jobs = Vec::new();
     for PredictedJob { index, raw, .. } in predicted {
         let PastJob { job, secs, .. } = &log[index];
-        let size = size(job);
+        let size = if on_gpus { job.gpus } else { job.nodes.max(1) };
         if size == 0 {
             continue;
         }
@@ -186,12 +185,12 @@ fn rigid_jobs(args: &SimulateArgs, units: u32) -> Result<Vec<RigidJob>, CommandF
         eprintln!("infill: left out: {} larger than the machine", output::counted_noun(too_large, "job"));
     }
     if jobs.is_empty() {
-        return Err(ProgramExit::Input.caused_by(anyhow!("{}: no job is left to be ordered", path.display())));
+        return Err(ProgramExit::Input.caused_by(anyhow!("{}: no job is left to simulate", path.display())));
     }
     Ok(jobs)
 }
 
-/// The lengths of these jobs, as one distribution.
+/// The distribution of the lengths of these jobs.
 fn site_lengths(past: &[PastJob]) -> Option<LengthDistribution> {
     LengthDistribution::from_weighted(past.iter().map(|p| (p.secs.max(1.0).ln(), 1.0)).collect(), SITE_ATOMS)
 }
@@ -210,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_page() {
-        let done = OrderOutcome {
+        let outcome = OrderOutcome {
             order: QueueOrder::Gittins,
             jct_secs: vec![600.0, 7200.0],
             stops: 3,
@@ -225,7 +224,7 @@ mod tests {
             stop_s: 30.0,
             mix: 50.0,
             seed: 1,
-            policies: vec![OrderRow::from_outcome(&done)],
+            policies: vec![OrderRow::from_outcome(&outcome)],
         };
         let table = (DEFAULT_FORMAT, ORDER_COLUMNS, document.policies.as_slice());
         let text = show::headed_table(&TableArgs::default(), table, &heading_lines(&document)).unwrap();

@@ -1,4 +1,4 @@
-//! From flags and files to what is simulated.
+//! Reads flags and files into the input of a simulation.
 
 use std::path::Path;
 
@@ -28,27 +28,27 @@ use infill_traces::SwfOptions;
 
 const YEAR_SECS: i64 = 365 * 86_400;
 
-/// Longest time that is simulated: a log that spans more has a wrong time in it.
+/// Longest time that is simulated. A log that spans more contains a wrong time.
 const MAX_SPAN_SECS: i64 = 20 * YEAR_SECS;
 
-/// Nodes that a page's timeline shows.
+/// Number of nodes in a page's timeline.
 const TIMELINE_NODES: u32 = 128;
 
-/// How many jobs never end, unless the user says.
+/// Default number of endless jobs.
 const ENDLESS_JOBS: u32 = 10;
 
-/// Most curves that are named where the jobs are described.
+/// Most curves that the description of the jobs names.
 const MOST_CURVES_NAMED: usize = 6;
 
-/// A log, as it was read.
+/// A log of either kind.
 pub(crate) enum RecordedLog {
-    /// Intervals.
+    /// The idle intervals of nodes.
     Idle(IdleLog),
-    /// Jobs.
+    /// The jobs.
     Jobs(JobLog),
 }
 
-/// Reads the log that the flags name, and tells of lines that were passed over.
+/// Reads the log that the flags name, and reports skipped lines.
 pub(crate) fn read_log(args: &LogArgs) -> Result<RecordedLog, CommandFailure> {
     match (&args.idle, &args.log) {
         (Some(path), _) => Ok(RecordedLog::Idle(parsed_with_warnings(path, traces::read_idle(path))?)),
@@ -81,12 +81,12 @@ pub(crate) fn main_queue(log: &RecordedLog, args: &LogArgs) -> Result<MainQueue,
     })
 }
 
-/// Whether the first line names sacct's columns.
+/// Whether the first line has the separator of sacct's columns.
 fn is_sacct(path: &Path) -> Result<bool, CommandFailure> {
     traces::first_line(path).map(|line| line.contains('|')).map_err(|e| ProgramExit::Input.caused_by(e))
 }
 
-/// Everything that the flags say, and what is said of it.
+/// The input of the simulation that the flags describe, and its description.
 pub(crate) fn simulation_from_args(
     args: &SimulateArgs,
 ) -> Result<(SimulationSetup, SimulationSubject), CommandFailure> {
@@ -180,7 +180,7 @@ fn build_supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<JobSupply,
     let wanted = &args.supply;
     let sizes = args.supply.size_range();
     let worth = args.worth.into();
-    let of = if let Some(path) = &wanted.workload {
+    let supply = if let Some(path) = &wanted.workload {
         JobSupply::from_list(&parsed_with_warnings(path, traces::read_workload(path))?, curves, worth)
     } else if let Some((trials, eta)) = wanted.hpo {
         JobSupply::from_halving(HalvingSearch::new(trials, eta, curves, sizes, args.seed), worth)
@@ -189,5 +189,5 @@ fn build_supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<JobSupply,
     } else {
         JobSupply::endless_jobs(endless_count(wanted), curves, sizes, worth)
     };
-    of.map_err(|e| ProgramExit::Input.caused_by(e))
+    supply.map_err(|e| ProgramExit::Input.caused_by(e))
 }

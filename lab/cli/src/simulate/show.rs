@@ -1,5 +1,4 @@
-//! The outcome in the terminal: what was simulated, a line for each policy, what the efficiency is measured
-//! by.
+//! The results in the terminal: what was simulated, a line for each policy, and the meaning of efficiency.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -24,7 +23,7 @@ const DEFAULT_FORMAT: &str = "%p %.e %.s %.r %.t %.b %.u %.v %.l %.m %.d %.c";
 pub(crate) static HELP: LazyLock<String> =
     LazyLock::new(|| FieldHelp(POLICY_COLUMNS, DEFAULT_FORMAT).to_string());
 
-/// What the efficiency is a share of.
+/// Explains the column of efficiency.
 pub(crate) const EFFICIENCY_NOTE: &str = "\
 Efficiency is work as a share of the bound's: of what the best division of the idle
 nodes at every moment would make if all curves were known and rescales took no time.";
@@ -160,23 +159,23 @@ fn format_index(jain: Option<f64>) -> String {
     jain.map_or_else(|| "-".to_owned(), |jain| format!("{jain:.3}"))
 }
 
-/// Where it is shown.
+/// The properties of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScreenOptions {
-    /// Columns of the terminal; `None` where stdout is none: then there are no bars.
+    /// Columns of the terminal; `None` if stdout is not a terminal: then there are no bars.
     pub width: Option<usize>,
     /// Whether colours may be used.
     pub colours: bool,
 }
 
-/// The header and the fields of the table, as cells: for the page.
+/// Header, help and text of each cell of a row: for the page.
 pub(crate) fn row_cells(row: &PolicyRow) -> impl Iterator<Item = (&'static str, &'static str, String)> {
     let letters = DEFAULT_FORMAT.chars().filter(char::is_ascii_alphabetic);
     let columns = letters.filter_map(|letter| POLICY_COLUMNS.iter().find(|c| c.letter == letter));
     columns.map(|c| (c.header, c.help, (c.cell)(row)))
 }
 
-/// Refuses a format that names unknown fields: better before the simulation than after it.
+/// Refuses a format with unknown fields before the simulation begins.
 pub(crate) fn check_format(args: &TableArgs) -> Result<(), CommandFailure> {
     filter::render_table(args, DEFAULT_FORMAT, POLICY_COLUMNS, &[]).map(drop)
 }
@@ -199,14 +198,15 @@ pub(crate) fn print_document<R>(
 /// A table with these lines above it, unless the rows are wanted alone.
 pub(crate) fn headed_table<R>(
     args: &TableArgs,
-    (usual, columns, rows): (&str, &[TableColumn<R>], &[R]),
+    table: (&str, &[TableColumn<R>], &[R]),
     head: &[String],
 ) -> Result<String, CommandFailure> {
-    let table = filter::render_table(args, usual, columns, rows)?;
+    let (default_format, columns, rows) = table;
+    let table = filter::render_table(args, default_format, columns, rows)?;
     Ok(if args.wants_rows_alone() { table } else { format!("{}\n\n{table}", head.join("\n")) })
 }
 
-/// All of it.
+/// The whole output: summary, table, bars and note, or the table alone.
 pub(crate) fn render_text(
     document: &SimulationDocument,
     args: &TableArgs,
@@ -223,7 +223,8 @@ pub(crate) fn render_text(
 /// What was simulated.
 fn subject_summary(document: &SimulationDocument) -> String {
     let subject = &document.subject;
-    let (unit, units) = (subject.unit.noun(), subject.unit.plural());
+    let unit = subject.unit.noun();
+    let units = subject.unit.plural();
     let RescaleCosts { up_secs, down_secs, start_secs } = subject.rescales;
     let alive = subject.warm_secs.map_or_else(String::new, |secs| {
         format!(", alive: newcomers warm up for {secs} s on their own nodes while the others train")
@@ -257,8 +258,8 @@ fn subject_summary(document: &SimulationDocument) -> String {
         ),
     ];
     let mut text = String::new();
-    for (what, is) in lines {
-        let _ = writeln!(text, "{what:<11}{}", is.replace(char::is_control, "?"));
+    for (label, value) in lines {
+        let _ = writeln!(text, "{label:<11}{}", value.replace(char::is_control, "?"));
     }
     text
 }

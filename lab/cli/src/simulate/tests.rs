@@ -1,4 +1,4 @@
-//! What is printed of outcomes that are written down.
+//! Tests of the output for fixed results.
 
 use super::document::{self, LossShares, PolicyRow, SimulationDocument, SimulationSubject};
 use super::show::{self, ScreenOptions};
@@ -57,7 +57,7 @@ pub fn row(policy: &str, efficiency: f64) -> PolicyRow {
     }
 }
 
-/// A job that was alone on one node, but for ten seconds at first.
+/// A job that had one node after a wait of ten seconds.
 pub fn job(name: &str, node_secs: f64) -> JobScore {
     JobScore {
         id: JobId(1),
@@ -161,7 +161,7 @@ fn the_document_has_these_keys() {
 }
 
 #[test]
-fn the_document_tells_of_each_job_and_of_fairness() {
+fn the_document_has_each_job_and_fairness() {
     let alice = JobScore { user: Some("alice".to_owned()), ..job("a", 90.0) };
     let never = JobScore {
         present_secs: 100.0,
@@ -203,7 +203,7 @@ fn the_document_tells_of_each_job_and_of_fairness() {
 }
 
 #[test]
-fn what_is_not_known_of_fairness_is_a_dash() {
+fn missing_figures_of_fairness_are_dashes() {
     let mut document = document();
     document.policies.truncate(1);
     document.policies[0].fairness = FairnessScore::default();
@@ -215,7 +215,7 @@ fn what_is_not_known_of_fairness_is_a_dash() {
 }
 
 #[test]
-fn times_are_told_in_days_or_hours() {
+fn times_are_shown_in_days_or_hours() {
     let week = LongDuration(7.0 * 86_400.0);
     assert_eq!(
         (week.to_text(), week.position_text(0.4571)),

@@ -1,4 +1,4 @@
-//! Simulations side by side, as many at a time as there are processors.
+//! Runs simulations in parallel, one per processor at a time.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use infill_present::progress::{ProgressLine, ProgressLines};
 
-/// Simulates each policy; what came of each, in their order, with the seconds that it took.
+/// Simulates each policy. Returns the outcomes in the order of `names`, each with the seconds that it took.
 pub(crate) fn simulate_each<N: Copy + Display + Send, T: Send>(
     names: &[N],
     progress: &ProgressLines,

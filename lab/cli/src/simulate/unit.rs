@@ -1,13 +1,13 @@
-//! What a log is counted in, in words.
+//! The unit in which a log counts, and its words.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// What a log is counted in.
+/// The unit in which a log counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum LogUnit {
-    /// Whole nodes: one that jobs share is idle when the last of them has ended
+    /// Whole nodes: a node that jobs share is idle when the last of them has ended
     #[default]
     Node,
     /// GPUs, also beside other jobs of their node
@@ -15,7 +15,7 @@ pub enum LogUnit {
 }
 
 impl LogUnit {
-    /// More than one.
+    /// The plural, such as `nodes`.
     pub fn plural(self) -> &'static str {
         match self {
             LogUnit::Node => "nodes",
@@ -23,7 +23,7 @@ impl LogUnit {
         }
     }
 
-    /// One, before another noun.
+    /// The singular, for compounds such as `node-hours`.
     pub(crate) fn noun(self) -> &'static str {
         match self {
             LogUnit::Node => "node",

@@ -1,4 +1,4 @@
-//! From event to event: jobs come and end, and the policy is asked.
+//! The event loop: jobs arrive and end, and the policy decides.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use super::setup::ClosedSetup;
 use super::speeds::RunChoice;
 use crate::seeded_random::SeededRandom;
 
-/// Seconds that a job must have run for its speed to be measured, and to be measured again.
+/// Seconds that a job must have run before its speed is measured, and measured again.
 const MIN_MEASURED_SECS: f64 = 10.0;
 
 /// Reports of a job in each measurement.
 const REPORTS_PER_MEASUREMENT: u32 = 6;
 
-/// After so many rounds in which no job runs and none is to come, the rest can never run.
+/// After this number of rounds without a running job or a future submission, the remaining jobs cannot run.
 const MAX_IDLE_ROUNDS: u32 = 1000;
 
-/// Simulates one policy. `visit` sees the share of the jobs that has ended, now and then.
+/// Simulates one policy. Calls `visit` from time to time with the share of jobs that have ended, 0 to 1.
 pub fn run_closed(
     setup: &ClosedSetup,
     policy: Box<dyn ClosedMachinePolicy>,
@@ -40,11 +40,11 @@ struct ClosedEngine<'a> {
     jobs: BTreeMap<usize, ActiveJob>,
     /// The next job to be submitted.
     next_job: usize,
-    /// When the policy is asked next though nothing happens.
+    /// When the next regular round is, s.
     tick: f64,
-    /// Rounds since a job ran last.
+    /// Number of rounds since a job last ran.
     idle_rounds: u32,
-    dice: SeededRandom,
+    random: SeededRandom,
     now: f64,
     outcome: ClosedOutcome,
 }
@@ -52,18 +52,15 @@ struct ClosedEngine<'a> {
 impl<'a> ClosedEngine<'a> {
     fn new(setup: &'a ClosedSetup, policy: Box<dyn ClosedMachinePolicy>) -> Self {
         let outcome = ClosedOutcome::new(policy.name());
-        let machine = setup.machine.clone();
-        let jobs = BTreeMap::new();
-        let dice = SeededRandom::new(setup.seed);
         ClosedEngine {
             setup,
             policy,
-            machine,
-            jobs,
+            machine: setup.machine.clone(),
+            jobs: BTreeMap::new(),
             next_job: 0,
             tick: 0.0,
             idle_rounds: 0,
-            dice,
+            random: SeededRandom::new(setup.seed),
             now: 0.0,
             outcome,
         }
@@ -73,11 +70,11 @@ impl<'a> ClosedEngine<'a> {
         self.setup.jobs.get(job).map(|j| j.submit_secs / self.setup.speed_up)
     }
 
-    /// When something happens next; `None` when all is over.
+    /// When the next event is, s; `None` when the simulation is over.
     fn next_event(&self) -> Option<f64> {
         let submission = self.submitted_at(self.next_job);
-        let nobody_can = self.idle_rounds > MAX_IDLE_ROUNDS;
-        if submission.is_none() && (self.jobs.is_empty() || nobody_can) {
+        let cannot_run = self.idle_rounds > MAX_IDLE_ROUNDS;
+        if submission.is_none() && (self.jobs.is_empty() || cannot_run) {
             return None;
         }
         let ends = self.jobs.values().map(|j| j.ends_at(self.now)).fold(f64::INFINITY, f64::min);
@@ -89,15 +86,15 @@ impl<'a> ClosedEngine<'a> {
 
     fn step_to(&mut self, at: f64) {
         self.advance_to(at);
-        let mut ask = self.end_jobs();
-        ask |= self.submit_jobs();
-        let due = self.tick <= at;
-        if due {
-            // Rounds come at whole multiples, whenever the first job came.
-            let every = self.policy.round_interval_secs();
-            self.tick = (at / every).floor() * every + every;
+        let mut has_events = self.end_jobs();
+        has_events |= self.submit_jobs();
+        let is_due = self.tick <= at;
+        if is_due {
+            // Regular rounds are at whole multiples of the interval, whenever the first job arrived.
+            let interval = self.policy.round_interval_secs();
+            self.tick = (at / interval).floor() * interval + interval;
         }
-        if due || (ask && self.policy.reacts_to_events()) {
+        if is_due || (has_events && self.policy.reacts_to_events()) {
             self.run_round();
         }
     }
@@ -110,8 +107,8 @@ impl<'a> ClosedEngine<'a> {
     }
 
     fn end_jobs(&mut self) -> bool {
-        let over: Vec<usize> = self.jobs.values().filter(|j| j.is_over()).map(|j| j.id).collect();
-        for id in &over {
+        let finished: Vec<usize> = self.jobs.values().filter(|j| j.is_over()).map(|j| j.id).collect();
+        for id in &finished {
             let Some(job) = self.jobs.remove(id) else { continue };
             self.release_gpus(&job);
             self.policy.job_ended(&job, self.now);
@@ -124,21 +121,21 @@ impl<'a> ClosedEngine<'a> {
                 ended: self.now,
             });
         }
-        !over.is_empty()
+        !finished.is_empty()
     }
 
     fn batch_size(&self, job: &ActiveJob) -> f64 {
         self.setup.speeds.for_model(&job.submitted.model).map_or(0.0, |m| m.batch)
     }
 
-    /// What a job had is free, and how fast it was there is measured.
+    /// Frees the GPUs of a job and reports its speed there.
     fn release_gpus(&mut self, job: &ActiveJob) {
         let Some(run) = &job.run else { return };
         self.machine.release_gpus(&run.seat);
         self.report_work(job, run);
     }
 
-    /// What the job did since it was last measured is reported.
+    /// Reports the job's work since it was last measured.
     fn report_work(&mut self, job: &ActiveJob, run: &ActiveRun) {
         let secs = self.now - run.unmeasured;
         if !self.policy.learns_speeds() || secs < MIN_MEASURED_SECS {
@@ -148,7 +145,7 @@ impl<'a> ClosedEngine<'a> {
         let noise = self.setup.noise * f64::from(REPORTS_PER_MEASUREMENT).sqrt();
         let secs = secs / f64::from(REPORTS_PER_MEASUREMENT);
         for _ in 0..REPORTS_PER_MEASUREMENT {
-            let steps = run.rate * secs / self.dice.log_normal_factor(noise);
+            let steps = run.rate * secs / self.random.log_normal_factor(noise);
             self.policy.record_progress(&self.machine, job, WorkReport { steps, secs }, self.now);
         }
     }
@@ -170,7 +167,7 @@ impl<'a> ClosedEngine<'a> {
         if self.policy.learns_speeds() {
             self.measure_all();
         }
-        let wishes = {
+        let targets = {
             let now = self.now;
             let restart_secs = self.setup.restart_secs;
             let machine = &self.machine;
@@ -178,22 +175,25 @@ impl<'a> ClosedEngine<'a> {
             let speeds = &self.setup.speeds;
             self.policy.decide_targets(&ClosedView { now, restart_secs, machine, jobs, speeds })
         };
-        let mut wishes: Vec<ClosedTarget> = wishes
+        let mut targets: Vec<ClosedTarget> = targets
             .into_iter()
             .filter(|w: &ClosedTarget| {
                 let now = self.jobs.get(&w.job).map(|j| j.run.as_ref().map(|r| &r.choice));
-                now.is_some_and(|now| w.anew || now != w.choice.as_ref())
+                now.is_some_and(|now| w.relocates || now != w.choice.as_ref())
             })
             .collect();
-        // First all that is given back, then all that is taken.
+        // First release all GPUs that are given back, then assign GPUs.
         let mut before: BTreeMap<usize, ActiveRun> =
-            wishes.iter().filter_map(|w| Some((w.job, self.stop_job(w.job)?))).collect();
-        wishes.sort_by_key(ClosedTarget::placement_order);
-        for wish in &wishes {
-            let started = wish.choice.as_ref().is_some_and(|choice| self.start_job(wish.job, choice));
-            if !started && wish.choice.is_some() {
-                // No room of the kind that it needs: it stays where it was, if nobody took that.
-                before.remove(&wish.job).into_iter().for_each(|run| self.resume_job(wish.job, run));
+            targets.iter().filter_map(|w| Some((w.job, self.stop_job(w.job)?))).collect();
+        targets.sort_by_key(ClosedTarget::placement_order);
+        for target in &targets {
+            let started = target.choice.as_ref().is_some_and(|choice| self.start_job(target.job, choice));
+            if !started
+                && target.choice.is_some()
+                && let Some(run) = before.remove(&target.job)
+            {
+                // There are no suitable GPUs: the job keeps its old ones, if no other job took them.
+                self.resume_job(target.job, run);
             }
         }
         self.count_idle_rounds();
@@ -222,7 +222,7 @@ impl<'a> ClosedEngine<'a> {
         Some(run)
     }
 
-    /// Starts a job, if there is room where it is known to run. Says whether there was.
+    /// Starts a job if there are free GPUs in a placement where it can run. Returns whether it started.
     fn start_job(&mut self, id: usize, choice: &RunChoice) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         let model = self.setup.speeds.for_model(&job.submitted.model);
@@ -252,11 +252,11 @@ impl<'a> ClosedEngine<'a> {
     }
 
     fn finish(mut self) -> ClosedOutcome {
-        let some_left = !self.jobs.is_empty() || self.submitted_at(self.next_job).is_some();
+        let are_jobs_left = !self.jobs.is_empty() || self.submitted_at(self.next_job).is_some();
         match self.setup.most_secs {
-            Some(last) if some_left => self.advance_to(last.max(self.now)),
-            // The rounds in which nobody could run any more are no part of it.
-            None if some_left => self.now = self.outcome.jobs.last().map_or(0.0, |j| j.ended),
+            Some(last) if are_jobs_left => self.advance_to(last.max(self.now)),
+            // The rounds in which no job could run any more do not count.
+            None if are_jobs_left => self.now = self.outcome.jobs.last().map_or(0.0, |j| j.ended),
             _ => {}
         }
         for job in self.jobs.values() {

@@ -1,4 +1,4 @@
-//! The machine: nodes with GPUs, in pools of one type each, and where jobs sit.
+//! The closed machine: pools of nodes with GPUs of one type each, and the GPUs of jobs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use infill_model::NodeType;
 /// Most GPUs of a machine.
 const MAX_GPUS: u32 = 65_536;
 
-/// The type of GPUs that have no name.
+/// The type of GPUs without a name.
 const ANY_GPU_TYPE: &str = "any";
 
 /// Nodes of one type.
@@ -22,23 +22,23 @@ pub struct GpuPool {
     free: Vec<u32>,
 }
 
-/// All nodes.
+/// All pools of a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedMachine {
-    /// By type, as they were named.
+    /// The pools, in the order in which they were given. Each has another type.
     pub pools: Vec<GpuPool>,
 }
 
-/// GPUs that a job has.
+/// The GPUs of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuAllocation {
-    /// The pool.
+    /// Index of the pool.
     pub pool: usize,
     /// GPUs by node, by the node's number in the pool.
     pub nodes: Vec<(usize, u32)>,
 }
 
-/// What is no machine.
+/// A text that does not describe a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected NODESxGPUS[:TYPE][,…], such as 8x8:a800 or 29x4:a100,58x2:a40, with {MAX_GPUS} GPUs at most; found {0:?}"
@@ -46,12 +46,12 @@ pub struct GpuAllocation {
 pub struct InvalidMachine(String);
 
 impl GpuPool {
-    /// GPUs of all nodes.
+    /// Number of GPUs of all nodes.
     pub fn gpu_count(&self) -> u32 {
         self.per_node * self.free.len() as u32
     }
 
-    /// Free GPUs of all nodes.
+    /// Number of free GPUs of all nodes.
     pub fn free_gpus(&self) -> u32 {
         self.free.iter().sum()
     }
@@ -61,8 +61,9 @@ impl GpuPool {
         &self.free
     }
 
-    /// Finds GPUs for a job on as few nodes as there can be: on the fullest node that has room for all, else
-    /// on the emptiest nodes and for the rest on the fullest that has room. `None` where there are too few.
+    /// Finds GPUs for a job on as few nodes as possible. It takes the fullest node with enough free GPUs. If
+    /// no node has enough, it takes the emptiest, and looks for the rest in the same way. `None` if there are
+    /// too few.
     fn find_gpus(&self, gpus: u32) -> Option<Vec<(usize, u32)>> {
         let mut rest = gpus;
         let mut found: Vec<(usize, u32)> = Vec::new();
@@ -82,31 +83,31 @@ impl GpuPool {
 }
 
 impl ClosedMachine {
-    /// GPUs of all pools.
+    /// Number of GPUs of all pools.
     pub fn gpu_count(&self) -> u32 {
         self.pools.iter().map(GpuPool::gpu_count).sum()
     }
 
-    /// Where a job with so many GPUs of a pool would sit; `None` where there are too few.
+    /// The GPUs that a job would get for this number in a pool; `None` if there are too few.
     pub fn find_allocation(&self, pool: usize, gpus: u32) -> Option<GpuAllocation> {
         let nodes = self.pools.get(pool)?.find_gpus(gpus)?;
         Some(GpuAllocation { pool, nodes })
     }
 
-    /// Gives GPUs that are free to a job.
+    /// Marks GPUs as used.
     pub fn take_gpus(&mut self, seat: &GpuAllocation) {
         self.update_free(seat, |free, gpus, _| free.saturating_sub(gpus));
     }
 
-    /// Takes them back.
+    /// Marks GPUs as free.
     pub fn release_gpus(&mut self, seat: &GpuAllocation) {
         self.update_free(seat, |free, gpus, per_node| (free + gpus).min(per_node));
     }
 
-    /// Whether all of them are free.
+    /// Whether all these GPUs are free.
     pub fn is_free(&self, seat: &GpuAllocation) -> bool {
-        let free = |node: usize| self.pools.get(seat.pool).and_then(|p| p.free.get(node)).copied();
-        seat.nodes.iter().all(|(node, gpus)| free(*node).is_some_and(|free| free >= *gpus))
+        let Some(pool) = self.pools.get(seat.pool) else { return seat.nodes.is_empty() };
+        seat.nodes.iter().all(|(node, gpus)| pool.free.get(*node).is_some_and(|free| free >= gpus))
     }
 
     fn update_free(&mut self, seat: &GpuAllocation, change: impl Fn(u32, u32, u32) -> u32) {
@@ -131,33 +132,36 @@ impl GpuAllocation {
 impl FromStr for ClosedMachine {
     type Err = InvalidMachine;
 
-    /// Parses `8x8:a800`, or several such, a type each.
+    /// Parses `8x8:a800`, or several such pools of different types, separated by commas.
     fn from_str(text: &str) -> Result<ClosedMachine, InvalidMachine> {
-        let none = || InvalidMachine(text.to_owned());
-        let pools: Option<Vec<GpuPool>> = text.split(',').map(parse_pool).collect();
-        let machine = ClosedMachine { pools: pools.ok_or_else(none)? };
-        let mut types: Vec<&NodeType> = machine.pools.iter().map(|p| &p.node_type).collect();
-        types.sort();
-        types.dedup();
-        let gpus = machine.pools.iter().map(|p| u64::from(p.per_node) * p.free.len() as u64).sum::<u64>();
-        let good = types.len() == machine.pools.len() && gpus <= u64::from(MAX_GPUS);
-        if good { Ok(machine) } else { Err(none()) }
+        parse_machine(text).ok_or_else(|| InvalidMachine(text.to_owned()))
     }
 }
 
+fn parse_machine(text: &str) -> Option<ClosedMachine> {
+    let pools: Vec<GpuPool> = text.split(',').map(parse_pool).collect::<Option<_>>()?;
+    let mut types: Vec<&NodeType> = pools.iter().map(|p| &p.node_type).collect();
+    types.sort();
+    types.dedup();
+    let gpus = pools.iter().map(|p| u64::from(p.per_node) * p.free.len() as u64).sum::<u64>();
+    let is_valid = types.len() == pools.len() && gpus <= u64::from(MAX_GPUS);
+    is_valid.then_some(ClosedMachine { pools })
+}
+
 fn parse_pool(text: &str) -> Option<GpuPool> {
-    // GPUs of one kind need no name.
+    // A machine with one kind of GPU needs no type.
     let (shape, node_type) = text.trim().split_once(':').unwrap_or((text.trim(), ANY_GPU_TYPE));
     let (nodes, gpus) = shape.split_once('x')?;
-    let number = |text: &str| text.parse::<u32>().ok().filter(|n| (1..=MAX_GPUS).contains(n));
-    let nodes = number(nodes)?;
-    let per_node = number(gpus)?;
-    let good = !node_type.is_empty();
-    good.then(|| GpuPool {
-        node_type: NodeType::new(node_type),
-        per_node,
-        free: vec![per_node; nodes as usize],
-    })
+    let nodes = parse_count(nodes)?;
+    let per_node = parse_count(gpus)?;
+    if node_type.is_empty() {
+        return None;
+    }
+    Some(GpuPool { node_type: NodeType::new(node_type), per_node, free: vec![per_node; nodes as usize] })
+}
+
+fn parse_count(text: &str) -> Option<u32> {
+    text.parse::<u32>().ok().filter(|count| (1..=MAX_GPUS).contains(count))
 }
 
 impl fmt::Display for ClosedMachine {
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_sit_as_close_as_they_can() {
+    fn jobs_get_gpus_on_as_few_nodes_as_possible() {
         let mut machine: ClosedMachine = "3x4:a".parse().unwrap();
         assert_eq!(seats(&mut machine, &[2, 4, 1, 1, 3, 2]), "0:2 1:4 0:1 0:1 2:3 -");
         let seat = GpuAllocation { pool: 0, nodes: vec![(0, 2)] };

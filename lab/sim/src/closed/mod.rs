@@ -1,14 +1,14 @@
-//! A closed machine: no main queue, nodes that are always there, jobs that come, train and end. Published
-//! experiments are run on such machines, and so like is compared with like.
+//! Simulates a closed machine: no main queue, nodes that are always available, and jobs that arrive, train
+//! and end. Published experiments ran on such machines, so results can be compared.
 //!
 //! ```text
-//! jobs ─▶ engine ─▶ policy: who gets which type, how many GPUs, which plan ─▶ seats on the machine
-//!           ▲                                                                    │
-//!           └──────── time passes by what was measured of the model there ◀──────┘
+//! jobs ─▶ engine ─▶ policy: type, number of GPUs and plan for each job ─▶ GPUs of the machine
+//!           ▲                                                                │
+//!           └──────── jobs progress at the speed measured for them ◀─────────┘
 //! ```
 //!
-//! All policies pay the same for a change and run only where the table says that a model runs. What infill
-//! decides with is the daemon's planner.
+//! All policies pay the same for a change, and run models only in configurations of the speed table. infill
+//! decides with the daemon's planner.
 
 mod engine;
 mod job;

@@ -1,6 +1,6 @@
-//! What came of a simulation.
+//! The results of a simulation of a closed machine.
 
-/// How a job that ended fared, s since the simulation's start.
+/// The times of a job that ended, s since the simulation's start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobOutcome {
     /// Its name.
@@ -20,24 +20,24 @@ impl JobOutcome {
     }
 }
 
-/// What one policy made of it.
+/// The results of one policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedOutcome {
-    /// The policy.
+    /// The policy's name.
     pub policy: String,
     /// Jobs that ended, in the order of their ends.
     pub jobs: Vec<JobOutcome>,
-    /// Jobs of the workload.
+    /// Number of jobs in the workload.
     pub submitted: usize,
-    /// Length of the simulation: until the last job ended, or until it was ended, s.
+    /// Length of the simulation: until the last job ended, or until its time limit, s.
     pub makespan_secs: f64,
-    /// How often a job went over to other GPUs or another plan, its first start not counted.
+    /// How often jobs changed to other GPUs or another plan, without first starts.
     pub restarts: u64,
-    /// Samples of all jobs, also of those that did not end.
+    /// Samples of all jobs, including those that did not end.
     pub samples: f64,
     /// GPU-seconds that jobs held.
     pub gpu_secs: f64,
-    /// The same as a share of what there was.
+    /// The same as a share of all GPU-seconds of the machine.
     pub gpu_use: f64,
 }
 
@@ -56,7 +56,8 @@ impl ClosedOutcome {
     }
 
     pub(super) fn finish_at(&mut self, now: f64, gpus: u32, submitted: usize) {
-        (self.makespan_secs, self.submitted) = (now, submitted);
+        self.makespan_secs = now;
+        self.submitted = submitted;
         self.gpu_use = self.gpu_secs / (f64::from(gpus) * now).max(f64::MIN_POSITIVE);
     }
 
@@ -67,7 +68,7 @@ impl ClosedOutcome {
         jcts
     }
 
-    /// Average completion time, s; 0 where no job ended.
+    /// Average completion time, s; 0 if no job ended.
     pub fn jct_mean(&self) -> f64 {
         mean(self.jobs.iter().map(JobOutcome::jct_secs))
     }
@@ -77,7 +78,7 @@ impl ClosedOutcome {
         mean(self.jobs.iter().map(|j| j.started - j.submitted))
     }
 
-    /// The completion time that this share of the jobs does not exceed (nearest rank), s; 0 where none ended.
+    /// The completion time that this share of the jobs does not exceed (nearest rank), s; 0 if no job ended.
     pub fn jct_at(&self, share: f64) -> f64 {
         let jcts = self.sorted_jcts();
         let rank = (share * jcts.len() as f64).ceil().max(1.0) as usize;

@@ -1,16 +1,16 @@
-//! How fast models truly train: measured tables, by type, plan and placement.
+//! The true training speeds of models: measured tables by type, plan and placement.
 
 use std::collections::BTreeMap;
 
 use super::machine::{ClosedMachine, GpuAllocation, GpuPool};
 use infill_model::{ExecPlan, SpeedRow};
 
-/// A way to run a model: a pool of the machine, a plan, so many GPUs.
+/// A way to run a model: a pool of the machine, a plan, and a number of GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunChoice {
-    /// The pool.
+    /// Index of the pool.
     pub pool: usize,
-    /// GPUs.
+    /// Number of GPUs.
     pub gpus: u32,
     /// The execution plan.
     pub plan: ExecPlan,
@@ -28,9 +28,9 @@ pub struct MeasuredPlacement {
 /// The speeds of one model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelSpeeds {
-    /// By choice, all placements, the fewest nodes first, of as many the slowest first.
+    /// The measured placements of each choice, sorted by number of nodes, then by ascending rate.
     choices: BTreeMap<RunChoice, Vec<MeasuredPlacement>>,
-    /// Samples of a step.
+    /// Samples per step.
     pub batch: f64,
 }
 
@@ -43,15 +43,14 @@ pub struct SpeedTable {
 }
 
 impl SpeedTable {
-    /// Of these rows, for a machine that is empty. A row without a type holds for all of its pools; what
-    /// could not be seated on it is left out.
+    /// A table of these rows for an empty machine. A row without a type holds for all pools. Choices that do
+    /// not fit on the machine are left out.
     pub fn new(rows: Vec<SpeedRow>, machine: &ClosedMachine) -> SpeedTable {
         let mut models: BTreeMap<String, ModelSpeeds> = BTreeMap::new();
         for row in &rows {
             let speeds = models.entry(row.model.clone()).or_default();
             speeds.batch = row.batch;
-            let fits = |p: &GpuPool| row.node_type.as_ref().is_none_or(|of| *of == p.node_type);
-            for (pool, _) in machine.pools.iter().enumerate().filter(|(_, p)| fits(p)) {
+            for (pool, _) in machine.pools.iter().enumerate().filter(|(_, pool)| is_row_for(row, pool)) {
                 let choice = RunChoice { pool, gpus: row.gpus(), plan: row.plan.clone() };
                 let measured =
                     MeasuredPlacement { by_node: row.gpus_by_node.clone(), rate: 1.0 / row.step_secs };
@@ -63,29 +62,30 @@ impl SpeedTable {
                 measured
                     .sort_by(|a, b| a.by_node.len().cmp(&b.by_node.len()).then(a.rate.total_cmp(&b.rate)));
             }
-            let all = std::mem::take(&mut model.choices);
-            let fits = |choice: &RunChoice, measured: &[MeasuredPlacement]| {
-                place_choice(machine, choice, measured).is_some()
-            };
-            model.choices = all.into_iter().filter(|(choice, measured)| fits(choice, measured)).collect();
+            model.choices.retain(|choice, measured| place_choice(machine, choice, measured).is_some());
         }
         SpeedTable { rows, models }
     }
 
-    /// What is known of a model.
+    /// The speeds of one model; `None` if the table does not have it.
     pub fn for_model(&self, model: &str) -> Option<&ModelSpeeds> {
         self.models.get(model)
     }
 }
 
+/// Whether a row holds for the nodes of a pool.
+pub(super) fn is_row_for(row: &SpeedRow, pool: &GpuPool) -> bool {
+    row.node_type.as_ref().is_none_or(|node_type| *node_type == pool.node_type)
+}
+
 impl ModelSpeeds {
-    /// All ways to run it, each with its placements, the closest first.
+    /// All ways to run the model, each with its placements, the closest first.
     pub fn run_choices(&self) -> impl Iterator<Item = (&RunChoice, &[MeasuredPlacement])> {
         self.choices.iter().map(|(choice, measured)| (choice, measured.as_slice()))
     }
 
-    /// Where a job with this choice would sit now, and the measurement that holds there; `None` where there
-    /// is no room of a kind on which it is known to run.
+    /// The GPUs that a job with this choice would get now, and the measurement for them. `None` if there are
+    /// not enough GPUs, or if no measurement holds for their placement.
     pub fn find_placement(
         &self,
         machine: &ClosedMachine,
@@ -102,7 +102,7 @@ impl ModelSpeeds {
     }
 }
 
-/// Where a job with this choice would sit now, and which of the choice's measurements holds there.
+/// The GPUs that a job with this choice would get now, and which of the choice's measurements holds for them.
 fn place_choice<'m>(
     machine: &ClosedMachine,
     choice: &RunChoice,
@@ -113,9 +113,9 @@ fn place_choice<'m>(
     Some((seat, holds))
 }
 
-/// The measurement that holds for a placement: its own, else the slowest on as many nodes, else on the next
-/// greater number of nodes. `None` where it was measured on fewer nodes only: nobody knows whether it runs
-/// there.
+/// The measurement that holds for a placement: its own, else the slowest on the same number of nodes, else on
+/// the next greater number. `None` if there are measurements on fewer nodes only: then it is unknown whether
+/// the model runs there.
 fn measurement_for<'m>(measured: &'m [MeasuredPlacement], by_node: &[u32]) -> Option<&'m MeasuredPlacement> {
     let same = measured.iter().find(|m| m.by_node == by_node);
     same.or_else(|| measured.iter().find(|m| m.by_node.len() >= by_node.len()))
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placement_has_the_rate_of_the_nearest_that_is_no_closer() {
+    fn a_placement_has_the_rate_of_the_next_one_that_is_at_least_as_spread() {
         let rows =
             vec![row("p", &[4], 1.0), row("p", &[2, 2], 2.0), row("p", &[1, 3], 4.0), row("q", &[1; 4], 5.0)];
         let mut speeds = SpeedTable::new(rows.clone(), &"4x4:a,4x4:b".parse().unwrap());

@@ -1,11 +1,11 @@
-//! Closed machines, small ones.
+//! Simulations of small closed machines.
 
 use std::collections::BTreeMap;
 
 use super::{ClosedOutcome, ClosedPolicyName, ClosedSetup, SpeedTable, run_closed};
 use infill_model::{ClosedJob, ExecPlan, NodeType, SpeedRow};
 
-/// `MODEL TYPE PLAN GPUS+GPUS SECS`, line by line: seconds of a step on so many GPUs of each node.
+/// Parses lines of `MODEL TYPE PLAN GPUS+GPUS SECS`: seconds of a step on these numbers of GPUs per node.
 fn rows(lines: &str) -> Vec<SpeedRow> {
     let row = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -23,7 +23,7 @@ fn rows(lines: &str) -> Vec<SpeedRow> {
     lines.trim().lines().map(row).collect()
 }
 
-/// `NAME SUBMITTED MODEL GPUS PLAN STEPS`, line by line.
+/// Parses lines of `NAME SUBMITTED MODEL GPUS PLAN STEPS`.
 fn jobs(lines: &str) -> Vec<ClosedJob> {
     let job = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -70,16 +70,16 @@ fn lives(outcome: &ClosedOutcome) -> String {
     jobs.iter().map(|j| format!("{} {:.0}-{:.0}", j.name, j.started, j.ended)).collect::<Vec<_>>().join(", ")
 }
 
-/// A model that is as fast on two GPUs of a node as they are many, and hardly faster with the other plan.
+/// A model that is twice as fast on two GPUs of one node, and somewhat faster with the other plan.
 const ONE_MODEL: &str = "m a p 1 1.0\nm a p 2 0.5\nm a q 1 0.8\nm a q 2 0.4\nm a p 1+1 0.9";
 
 #[test]
-fn jobs_as_they_were_submitted_take_what_they_took() {
+fn static_policies_run_jobs_as_they_were_submitted() {
     let workload = "a 0 m 2 p 100\nb 5 m 2 p 10\nc 6 m 1 p 10";
     let setup = setup("1x3:a", ONE_MODEL, workload);
     // 10 s to start, then 50 s; b does not fit beside a, c does.
     assert_eq!(lives(&outcome(&setup, ClosedPolicyName::Static)), "a 0-60, b 60-75, c 6-26");
-    // Nobody passes b, and all have the better plan.
+    // No job overtakes b, and all have the better plan.
     let in_order = outcome(&setup, ClosedPolicyName::Fcfs);
     assert_eq!(lives(&in_order), "a 0-50, b 50-64, c 50-68");
     assert_eq!((in_order.restarts, in_order.samples), (0, 1200.0));
@@ -129,7 +129,7 @@ fn infill_lets_short_jobs_pass_and_chooses_plans() {
 }
 
 #[test]
-fn what_infill_learns_of_jobs_serves_those_after_them() {
+fn infill_uses_what_it_learned_from_earlier_jobs() {
     let speeds = "m a p 1 1.0\nm a p 2 0.5\nm a p 4 0.25\nn a p 1 1.0\nn a p 2 0.9\nn a p 4 0.8";
     let workload: String =
         (0..20).map(|i| format!("j{i} {} {} 2 p 300\n", i * 60, ["m", "n"][i % 2])).collect();
@@ -140,19 +140,19 @@ fn what_infill_learns_of_jobs_serves_those_after_them() {
 }
 
 #[test]
-fn a_simulation_ends_when_it_shall_and_when_nobody_can_run() {
+fn a_simulation_ends_at_its_limit_and_when_no_job_can_run() {
     let mut setup = setup("1x2:a", ONE_MODEL, "a 0 m 2 q 100\nb 0 m 2 q 1000");
     setup.most_secs = Some(100.0);
     let outcome = outcome(&setup, ClosedPolicyName::Static);
     assert_eq!((lives(&outcome).as_str(), outcome.makespan_secs, outcome.submitted), ("a 0-50", 100.0, 2));
-    // Of b's steps 40 s of 0.4 s each are made.
+    // b makes steps of 0.4 s for 40 s.
     assert!((outcome.samples - 10.0 * (100.0 + 100.0)).abs() < 1e-6);
     assert!((outcome.gpu_use - 1.0).abs() < 1e-9);
 }
 
 #[test]
-fn who_is_spread_is_seated_anew_when_there_is_room_and_that_is_known_to_be_faster() {
-    // Two GPUs of two nodes are slow; a and b leave one GPU free on each node, and end.
+fn a_spread_job_is_relocated_when_that_is_possible_and_known_to_be_faster() {
+    // Two GPUs on two nodes are slow. a and b leave one GPU free on each node, and end later.
     let speeds = "m a p 2 0.5\nm a p 1+1 2.0\nn a p 2 1.0";
     let workload = "a 0 n 2 p 200\nb 0 n 2 p 200\nc 1 m 2 p 2000";
     let setup = setup("2x3:a", speeds, workload);
@@ -162,7 +162,7 @@ fn who_is_spread_is_seated_anew_when_there_is_room_and_that_is_known_to_be_faste
     // 200 s with 2 s a step, a restart, and the rest with 0.5 s.
     assert!(ended(&known).is_some_and(|ended| ended < 1_400.0), "{}", lives(&known));
     assert_eq!(known.restarts, 1);
-    // Who has never seen that it is faster on one node has no reason to move.
+    // Without a measurement on one node, infill has no reason to move the job.
     let learned = outcome(&setup, ClosedPolicyName::Infill);
     assert_eq!((ended(&learned), learned.restarts), (Some(4_011.0), 0), "{}", lives(&learned));
 }

@@ -1,18 +1,18 @@
-//! From decision to decision: jobs come and end, and the order says who runs.
+//! The event loop: jobs arrive and end, and the order decides which jobs run.
 
 use super::live_job::LiveJob;
 use super::rules::JobRanks;
 use super::{OrderOutcome, QueueOrder, RigidJob};
 
-/// While jobs wait, decisions are made at most so far apart, seconds.
+/// Longest time between two decisions while jobs wait, seconds.
 const TICK_SECS: f64 = 300.0;
 
-/// What is left of a job that is over, seconds.
+/// A job with less time than this left is over, seconds.
 const DONE_TOLERANCE_SECS: f64 = 1e-6;
 
-/// Simulates an order on a machine of so many units; whoever was stopped does `stop_secs` more. The jobs are
-/// in the order in which they come; none needs more than the machine has. `visit` sees the share of them that
-/// has ended.
+/// Simulates an order on a machine with `units` units. A job that is stopped needs `stop_secs` more. The jobs
+/// must be sorted by arrival, and none may need more units than the machine has. Calls `visit` with 1 less
+/// the share of jobs that are waiting or running.
 pub fn simulate_order(
     jobs: &[RigidJob],
     units: u32,
@@ -47,7 +47,7 @@ impl<'a> OrderEngine<'a> {
         OrderEngine { jobs, units, stop_secs, now, next_job: 0, live: Vec::new(), ranks, outcome }
     }
 
-    /// When the next decision is made; `None` when all is over.
+    /// When the next decision is made; `None` when all jobs have ended.
     fn next_decision(&self) -> Option<f64> {
         let coming = self.jobs.get(self.next_job).map_or(f64::INFINITY, |j| j.at);
         let ends = self.live.iter().filter(|l| l.runs).map(|l| self.now + l.left_secs);
@@ -86,16 +86,20 @@ impl<'a> OrderEngine<'a> {
         });
     }
 
-    /// Lets those run who come first, as far as the machine goes. Where the order stops nobody, those that
-    /// run do so anyway.
+    fn size_of(&self, live: &LiveJob) -> u32 {
+        self.jobs[live.job].size
+    }
+
+    /// Runs the jobs that come first, while units are free. If the order does not stop jobs, those that run
+    /// continue.
     fn assign_units(&mut self) {
-        let stops = self.outcome.order.stops_jobs();
-        let size = |live: &LiveJob| self.jobs[live.job].size;
-        let mut chosen: Vec<bool> = self.live.iter().map(|l| l.runs && !stops).collect();
-        let held: u32 = self.live.iter().zip(&chosen).filter(|(_, c)| **c).map(|(l, _)| size(l)).sum();
+        let may_stop = self.outcome.order.stops_jobs();
+        let mut chosen: Vec<bool> = self.live.iter().map(|l| l.runs && !may_stop).collect();
+        let continuing = self.live.iter().zip(&chosen).filter(|(_, chosen)| **chosen);
+        let held: u32 = continuing.map(|(live, _)| self.size_of(live)).sum();
         let mut free = self.units.saturating_sub(held);
         for place in self.ranks.sorted_positions(&self.live) {
-            let size = size(&self.live[place]);
+            let size = self.size_of(&self.live[place]);
             if !chosen[place] && size <= free {
                 chosen[place] = true;
                 free -= size;

@@ -1,14 +1,14 @@
-//! Where a job is between its submission and its end.
+//! The state of a job between its submission and its end.
 
-/// A job that came and has not ended.
+/// A job that has arrived and has not ended.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveJob {
-    /// Its place among the jobs.
+    /// Its index among the jobs.
     pub job: usize,
-    /// Seconds that are left of it.
+    /// Seconds that it still has to run.
     pub left_secs: f64,
     /// Seconds that it has run.
     pub done_secs: f64,
-    /// Whether it runs.
+    /// Whether it runs now.
     pub runs: bool,
 }

@@ -1,8 +1,8 @@
-//! Whose turn is it: one queue of jobs of fixed size on a closed machine, under several orders.
+//! Compares queue orders: one queue of jobs of fixed size on a closed machine.
 //!
-//! Jobs come with what was known of their lengths when they were submitted, and run one by one on any units
-//! of the machine. Where an order may stop jobs, whoever is started again does so many seconds of work more.
-//! Decisions are made when a job comes or ends, and at most every five minutes while jobs wait.
+//! Each job comes with the distribution of its length that was known at its submission, and runs on any units
+//! of the machine. If an order stops a job, that job needs some seconds of work more. Decisions are made when
+//! a job arrives or ends, and every five minutes while jobs wait.
 
 mod engine;
 mod live_job;
@@ -12,46 +12,46 @@ use infill_advisor::length::LengthDistribution;
 
 pub use engine::simulate_order;
 
-/// A job to be ordered.
+/// A job of fixed size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RigidJob {
-    /// When it comes, seconds.
+    /// When it arrives, seconds.
     pub at: f64,
     /// How long it runs, seconds.
     pub secs: f64,
-    /// How many units of the machine it needs.
+    /// Number of units of the machine that it needs.
     pub size: u32,
-    /// What is known of its length.
+    /// The predicted distribution of its length.
     pub lengths: LengthDistribution,
-    /// Whether that is known of the job itself, and not only of the site.
+    /// Whether the prediction is for the job itself, and not only for all jobs of the site.
     pub known: bool,
 }
 
-/// An order.
+/// An order of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOrder {
-    /// First come, first served; whoever fits may go before. Stops nobody.
+    /// First come, first served. A job that fits may overtake others. Stops no jobs.
     Fcfs,
     /// Least attained service first.
     Las,
-    /// The same in three levels (Tiresias: 3,250, 7,200 and 18,000 unit-seconds), first come first within
-    /// each.
+    /// Least attained service in three levels (Tiresias: 3,250, 7,200 and 18,000 unit-seconds), and first
+    /// come, first served within a level.
     TwoDLas,
-    /// Smallest remaining service first, lengths known.
+    /// Smallest remaining service first, with known lengths.
     SrptOracle,
-    /// The same by the predicted median, corrected once it is outlived.
+    /// Smallest remaining service first by the predicted median, corrected for jobs that exceed it.
     SrptPredicted,
-    /// A-SRPT's: by when jobs end on one virtual machine that serves the smallest remaining first. Stops
-    /// nobody.
+    /// A-SRPT: by the end of each job on a virtual machine that serves the smallest remaining service first.
+    /// Stops no jobs.
     ASrpt,
-    /// AITurbo's vote: ranks by attained service and by predicted service, added.
+    /// AITurbo's vote: the sum of the ranks by attained service and by predicted service.
     Borda,
-    /// By the best chance to end soon that its distribution gives, for the service that this takes.
+    /// By the Gittins index: the best ratio of the chance to end soon to the service that this takes.
     Gittins,
 }
 
 impl QueueOrder {
-    /// All of them, with their names.
+    /// All orders, with their names.
     pub const ALL: [(&str, QueueOrder); 8] = [
         ("fcfs", QueueOrder::Fcfs),
         ("las", QueueOrder::Las),
@@ -68,7 +68,7 @@ impl QueueOrder {
         QueueOrder::ALL.iter().find(|(_, order)| *order == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether it stops jobs for others.
+    /// Whether it may stop a job to run another.
     fn stops_jobs(self) -> bool {
         !matches!(self, QueueOrder::Fcfs | QueueOrder::ASrpt)
     }
@@ -86,18 +86,18 @@ impl std::str::FromStr for QueueOrder {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = QueueOrder::ALL.iter().find(|(name, _)| *name == text).map(|(_, order)| *order);
         let names: Vec<&str> = QueueOrder::ALL.iter().map(|(name, _)| *name).collect();
-        found.ok_or_else(|| format!("{text:?} is no order; expected one of {}", names.join(", ")))
+        found.ok_or_else(|| format!("{text:?} is not an order; expected one of {}", names.join(", ")))
     }
 }
 
-/// What came of an order.
+/// The results of an order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderOutcome {
     /// The order.
     pub order: QueueOrder,
     /// Seconds from submission to end, by job.
     pub jct_secs: Vec<f64>,
-    /// How often jobs were stopped.
+    /// Number of times that jobs were stopped.
     pub stops: u64,
     /// When the last job ended, from the first submission, seconds.
     pub makespan_secs: f64,
@@ -120,7 +120,7 @@ impl OrderOutcome {
         below + (above - below) * (at - at.floor())
     }
 
-    /// Stops a job.
+    /// Average number of stops per job.
     pub fn stops_per_job(&self) -> f64 {
         self.stops as f64 / self.jct_secs.len().max(1) as f64
     }
@@ -140,21 +140,21 @@ mod tests {
         (done.jct_secs.iter().map(|s| s.round()).collect(), done.stops)
     }
 
-    /// A long job has all; a short one comes, and later one whose length is thought to be short.
+    /// A long job has the whole machine when a short one arrives.
     #[test]
-    fn each_order_gives_the_machine_to_whom_it_says() {
+    fn each_order_gives_the_machine_to_its_first_job() {
         let jobs = [job(0.0, 10_000.0, 4, 9_000.0), job(100.0, 500.0, 4, 400.0)];
         assert_eq!(jct(&jobs, QueueOrder::Fcfs), (vec![10_000.0, 10_400.0], 0));
         assert_eq!(jct(&jobs, QueueOrder::SrptOracle), (vec![10_510.0, 500.0], 1));
         assert_eq!(jct(&jobs, QueueOrder::SrptPredicted), (vec![10_510.0, 500.0], 1));
         assert_eq!(jct(&jobs, QueueOrder::Gittins), (vec![10_510.0, 500.0], 1));
-        assert!(jct(&jobs, QueueOrder::Las).1 >= 1, "who had nothing yet goes first, until it had as much");
+        assert!(jct(&jobs, QueueOrder::Las).1 >= 1, "a job without service goes first, until it has as much");
         assert_eq!(jct(&jobs, QueueOrder::ASrpt), (vec![10_000.0, 10_400.0], 0));
     }
 
     #[test]
-    fn what_is_outlived_sinks_instead_of_blocking_others() {
-        // It was thought to take 100 s, and takes 100 times as long.
+    fn a_job_that_exceeds_its_prediction_does_not_block_others() {
+        // The first job is predicted to take 100 s, and takes 100 times as long.
         let jobs = [job(0.0, 10_000.0, 4, 100.0), job(1_000.0, 500.0, 4, 450.0)];
         let (times, _) = jct(&jobs, QueueOrder::SrptPredicted);
         assert!(times[1] < 900.0, "{times:?}");

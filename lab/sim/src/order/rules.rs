@@ -1,4 +1,4 @@
-//! Who comes first, by each order.
+//! Sorts jobs by each order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,24 +9,25 @@ use super::{QueueOrder, RigidJob};
 /// Levels of attained service, unit-seconds (Tiresias).
 const SERVICE_LEVELS: [f64; 3] = [3250.0, 7200.0, 18_000.0];
 
-/// What each job is worth, as far as it depends on it alone.
+/// Computes the sort keys of jobs.
 pub(crate) struct JobRanks<'a> {
     jobs: &'a [RigidJob],
     order: QueueOrder,
-    /// When each ends on A-SRPT's virtual machine.
+    /// When each job ends on A-SRPT's virtual machine.
     virtual_ends: Vec<f64>,
-    /// The last index of each job, and the seconds that it had run then: those that wait keep theirs.
-    known: Vec<Option<(f64, f64)>>,
+    /// The seconds that each job had run when its value was last computed, and this value. Waiting jobs keep
+    /// theirs.
+    cached: Vec<Option<(f64, f64)>>,
 }
 
 impl<'a> JobRanks<'a> {
-    /// For these jobs, on a machine of so many units.
+    /// For these jobs on a machine with `units` units.
     pub fn new(jobs: &'a [RigidJob], units: u32, order: QueueOrder) -> Self {
         let virtual_ends = if order == QueueOrder::ASrpt { virtual_ends(jobs, units) } else { Vec::new() };
-        JobRanks { jobs, order, virtual_ends, known: vec![None; jobs.len()] }
+        JobRanks { jobs, order, virtual_ends, cached: vec![None; jobs.len()] }
     }
 
-    /// Places in `live`, who comes first first.
+    /// Positions in `live`, in the order of the queue.
     pub fn sorted_positions(&mut self, live: &[LiveJob]) -> Vec<usize> {
         let keys = match self.order {
             QueueOrder::Borda => self.borda_ranks(live),
@@ -35,7 +36,7 @@ impl<'a> JobRanks<'a> {
         positions_by_key(&keys, |place| live[place].job)
     }
 
-    /// What a job is ordered by, the smallest first.
+    /// The sort key of a job; the smallest comes first.
     fn sort_key(&mut self, live: &LiveJob) -> f64 {
         let job = &self.jobs[live.job];
         let size = f64::from(job.size);
@@ -58,21 +59,24 @@ impl<'a> JobRanks<'a> {
 
     /// A value that changes only while the job runs.
     fn cached_value(&mut self, live: &LiveJob, value: impl Fn(&RigidJob, f64) -> f64) -> f64 {
-        match self.known[live.job] {
-            Some((done, known)) if done == live.done_secs => known,
+        match self.cached[live.job] {
+            Some((done, cached)) if done == live.done_secs => cached,
             _ => {
                 let fresh = value(&self.jobs[live.job], live.done_secs);
-                self.known[live.job] = Some((live.done_secs, fresh));
+                self.cached[live.job] = Some((live.done_secs, fresh));
                 fresh
             }
         }
     }
 
-    /// The rank by attained service, and for jobs that are known the one by what is left, stretched to as
-    /// many; for others the first twice.
+    fn size_of(&self, live: &LiveJob) -> f64 {
+        f64::from(self.jobs[live.job].size)
+    }
+
+    /// The sum of two ranks: by attained service, and by predicted remaining service. The second rank is
+    /// stretched to the number of all jobs. Jobs without their own prediction count the first rank twice.
     fn borda_ranks(&mut self, live: &[LiveJob]) -> Vec<f64> {
-        let size = |l: &LiveJob| f64::from(self.jobs[l.job].size);
-        let service: Vec<f64> = live.iter().map(|l| l.done_secs * size(l)).collect();
+        let service: Vec<f64> = live.iter().map(|l| l.done_secs * self.size_of(l)).collect();
         let mut attained = vec![0.0; live.len()];
         for (rank, place) in positions_by_key(&service, |place| live[place].job).into_iter().enumerate() {
             attained[place] = rank as f64;
@@ -81,9 +85,9 @@ impl<'a> JobRanks<'a> {
         let left: Vec<f64> = known
             .iter()
             .map(|i| {
-                let l = &live[*i];
-                let size = size(l);
-                self.cached_value(l, |job, done| job.lengths.corrected_remaining_secs(done) * size)
+                let live_job = &live[*i];
+                let size = self.size_of(live_job);
+                self.cached_value(live_job, |job, done| job.lengths.corrected_remaining_secs(done) * size)
             })
             .collect();
         let mut second = attained.clone();
@@ -95,11 +99,11 @@ impl<'a> JobRanks<'a> {
     }
 }
 
-/// The places of these keys, the smallest first; of equal ones by what `then` says of their places.
-fn positions_by_key(keys: &[f64], then: impl Fn(usize) -> usize) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..keys.len()).collect();
-    places.sort_by(|a, b| keys[*a].total_cmp(&keys[*b]).then_with(|| then(*a).cmp(&then(*b))));
-    places
+/// The positions of these keys, the smallest key first. `second_key` decides between equal keys.
+fn positions_by_key(keys: &[f64], second_key: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut positions: Vec<usize> = (0..keys.len()).collect();
+    positions.sort_by(|a, b| keys[*a].total_cmp(&keys[*b]).then_with(|| second_key(*a).cmp(&second_key(*b))));
+    positions
 }
 
 /// A time with a total order.
@@ -120,11 +124,9 @@ impl Ord for OrderedSecs {
     }
 }
 
-/// When each job ends on one machine that is as fast as all units, and serves whoever has least left by what
-/// is predicted.
+/// When each job ends on one machine that is as fast as all units together. It serves the job with the least
+/// predicted work left.
 fn virtual_ends(jobs: &[RigidJob], units: u32) -> Vec<f64> {
-    let work =
-        |job: &RigidJob| job.lengths.quantile_secs(0.5) * f64::from(job.size) / f64::from(units.max(1));
     let mut ends = vec![f64::INFINITY; jobs.len()];
     let mut left: BinaryHeap<Reverse<(OrderedSecs, usize)>> = BinaryHeap::new();
     let mut now = 0.0_f64;
@@ -134,7 +136,8 @@ fn virtual_ends(jobs: &[RigidJob], units: u32) -> Vec<f64> {
             now = now.max(jobs[next].at);
         }
         while let Some(job) = jobs.get(next).filter(|j| j.at <= now) {
-            left.push(Reverse((OrderedSecs(work(job)), next)));
+            let work = job.lengths.quantile_secs(0.5) * f64::from(job.size) / f64::from(units.max(1));
+            left.push(Reverse((OrderedSecs(work), next)));
             next += 1;
         }
         let coming = jobs.get(next).map_or(f64::INFINITY, |j| j.at);

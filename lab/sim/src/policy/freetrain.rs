@@ -1,9 +1,8 @@
-//! The published allocator: BFTrainer's program (arXiv 2106.12091), which FreeTrain and MalleTrain use as
-//! well.
+//! The published allocator: BFTrainer's program (arXiv 2106.12091), which FreeTrain and MalleTrain also use.
 //!
 //! max Σ_j T_fwd·O_j(n_j) − R(n_j, C_j)·O_j(C_j), with R = R_up to grow, R_dw to shrink, 0 to stay, C_j the
-//! present size; n_j = 0 or within the job's sizes. To start is free in this objective, for O_j(0) = 0.
-//! Solved at every event, on all nodes that the main queue does not use.
+//! present size; n_j = 0 or within the job's sizes. Starting is free in this objective, because O_j(0) = 0.
+//! It is solved at every event, on all nodes that the main queue does not use.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +11,17 @@ use super::{AllocationPolicy, PolicyName, PolicyView, Target, targets_for_sizes}
 use crate::job::SimJob;
 use infill_model::{JobId, RescaleCosts};
 
-/// What it believes of the throughput of a job, weighted samples a second on so many nodes.
+/// The assumed throughput of a job on a number of nodes, weighted samples a second.
 type RateBelief = fn(&SimJob, u32) -> f64;
 
-/// See the module's text.
+/// The published allocator with some source of throughputs.
 #[derive(Clone, Debug)]
 pub(crate) struct FreeTrain {
     name: PolicyName,
     tfwd_secs: f64,
-    believes: RateBelief,
-    /// Whether it takes costs into account, and pays them.
-    pays: bool,
+    assumed_rate: RateBelief,
+    /// Whether it considers the costs of rescales, and pays them.
+    pays_costs: bool,
 }
 
 impl FreeTrain {
@@ -31,20 +30,19 @@ impl FreeTrain {
         FreeTrain {
             name,
             tfwd_secs,
-            believes: |job, n| job.submitted.weight * job.submitted.curve.rate(n),
-            pays: true,
+            assumed_rate: |job, n| job.submitted.weight * job.submitted.curve.rate(n),
+            pays_costs: true,
         }
     }
 
-    /// Without curves: every node of every job is worth the same.
+    /// Without curves: each node of each job has the same value.
     pub fn without_curves(name: PolicyName, tfwd_secs: f64) -> Self {
-        FreeTrain { name, tfwd_secs, believes: |_, n| f64::from(n), pays: true }
+        FreeTrain { name, tfwd_secs, assumed_rate: |_, n| f64::from(n), pays_costs: true }
     }
 
-    /// With the true curves, where rescales cost nothing: the best that there is at every moment.
+    /// With the true curves, and rescales that cost nothing: the optimum at every moment.
     pub fn upper_bound(name: PolicyName) -> Self {
-        let believes: RateBelief = |job, n| job.submitted.weight * job.submitted.curve.rate(n);
-        FreeTrain { name, tfwd_secs: 1.0, believes, pays: false }
+        FreeTrain { pays_costs: false, ..FreeTrain::with_curves(name, 1.0) }
     }
 }
 
@@ -54,21 +52,17 @@ impl AllocationPolicy for FreeTrain {
     }
 
     fn pays_rescales(&self) -> bool {
-        self.pays
+        self.pays_costs
     }
 
     fn decide_targets(&mut self, view: &PolicyView<'_>) -> Vec<Target> {
         let nodes = view.cluster.idle_count() as u32;
-        targets_for_sizes(
-            view,
-            &allocate_sizes(view.jobs, nodes, self.tfwd_secs, view.costs, |job: &SimJob, n| {
-                (self.believes)(job, n)
-            }),
-        )
+        let sizes = allocate_sizes(view.jobs, nodes, self.tfwd_secs, view.costs, self.assumed_rate);
+        targets_for_sizes(view, &sizes)
     }
 }
 
-/// The program's sizes.
+/// The optimal sizes of all jobs on this number of nodes.
 pub(super) fn allocate_sizes(
     jobs: &BTreeMap<JobId, SimJob>,
     nodes: u32,
@@ -91,16 +85,14 @@ fn size_values(
 ) -> SizeValues {
     let present = job.size();
     let old = if present >= job.submitted.min_nodes { rate(present) } else { 0.0 };
-    let value = |n: u32| {
-        let cost = match n.cmp(&present) {
+    let mut values = vec![(0, if present > 0 { -costs.down_secs * old } else { 0.0 })];
+    for size in job.submitted.min_nodes..=job.submitted.max_nodes.min(nodes) {
+        let change_secs = match size.cmp(&present) {
             std::cmp::Ordering::Greater => costs.up_secs,
             std::cmp::Ordering::Less => costs.down_secs,
             std::cmp::Ordering::Equal => 0.0,
         };
-        tfwd_secs * rate(n) - cost * old
-    };
-    let nothing = (0, if present > 0 { -costs.down_secs * old } else { 0.0 });
-    std::iter::once(nothing)
-        .chain((job.submitted.min_nodes..=job.submitted.max_nodes.min(nodes)).map(|n| (n, value(n))))
-        .collect()
+        values.push((size, tfwd_secs * rate(size) - change_secs * old));
+    }
+    values
 }

@@ -1,4 +1,4 @@
-//! infill itself: the daemon's scene, planner and checker, fed with what the simulation shows.
+//! infill itself: the daemon's round state, planner and checker, which see the simulated cluster.
 
 use std::sync::Arc;
 
@@ -15,32 +15,30 @@ use infill_model::{
 };
 use infill_planner::round::{AdvisorMode, RoundConstraints, RoundInput, RoundState, check_solved_plan};
 
-/// A machine on which nothing happens is looked at again after so many seconds, then after twice as many, up
-/// to the most.
+/// Seconds until the next round when nothing happens: first and largest. They double from round to round.
 const QUIET_SECS: (i64, i64) = (600, 3600);
 
-/// The solver is not asked: its time limit would make plans depend on how fast this machine is, and the plan
-/// that is in hand before it is asked is mostly proved to be within per mille.
+/// The solver gets no time: with a time limit, plans would depend on the speed of this machine. The plan
+/// before it is mostly proved to be within per mille of the optimum.
 const SOLVE_SECS: f64 = 0.0;
 
-/// Seconds before a window's end at which the last round finds that the node lasts through no step.
+/// Seconds before a window's end at which a last round finds that the window is too short for a step.
 const LAST_STEP_SECS: i64 = 4;
 
-/// Seconds from the moment at which a job is changed, or loses nodes, until it can be changed again: it
-/// stops, starts, and the next look at Slurm shows who has taken its nodes. As in the daemon, which looks
-/// every 5 s.
+/// Seconds after a change or a loss of nodes until a job can be changed again: it stops, starts, and the next
+/// snapshot shows who has its nodes. The daemon takes a snapshot every 5 s.
 const STOP_SECS: f64 = 5.0;
 
-/// The owner of simulated jobs whose owner nobody knows.
+/// The owner of simulated jobs whose owner is unknown.
 const UNKNOWN_USER: &str = "user";
 
-/// See the module's text.
+/// infill as a simulated policy.
 #[derive(Debug)]
 pub(crate) struct InfillPolicy {
     name: PolicyName,
     config: Arc<Config>,
     mirror: Option<SnapshotMirror>,
-    scene: RoundState,
+    state: RoundState,
     quiet_secs: i64,
     wake: Option<i64>,
     refused_plans: u64,
@@ -48,19 +46,20 @@ pub(crate) struct InfillPolicy {
 }
 
 impl InfillPolicy {
-    /// One of infill's policies with a site's configuration.
+    /// The infill policy of this name with a site's configuration.
     pub fn new(name: PolicyName, config: &Config) -> Self {
         let mut config = config.clone();
         config.planner.solve_secs = SOLVE_SECS;
         config.slurm.partition = PARTITION.to_owned();
         if name == PolicyName::InfillOracle {
-            // It is told the very second at which the main queue comes, and leaves then.
-            (config.gaps.leave_secs, config.daemon.poll_interval_secs) = (0.0, 0.0);
+            // It knows the second in which the main queue needs a node, and leaves then.
+            config.gaps.leave_secs = 0.0;
+            config.daemon.poll_interval_secs = 0.0;
         }
         let config = Arc::new(config);
         InfillPolicy {
             name,
-            scene: RoundState::new(config.clone(), UnixTime::default()),
+            state: RoundState::new(config.clone(), UnixTime::default()),
             config,
             mirror: None,
             quiet_secs: QUIET_SECS.0,
@@ -76,7 +75,7 @@ impl InfillPolicy {
 
     fn profile_key(&self, job: &SimJob) -> ProfileKey {
         let lead = job.nodes.first().and_then(|n| self.mirror.as_ref()?.node_name(*n));
-        self.scene.profile_key(&program_identity(job), lead)
+        self.state.profile_key(&program_identity(job), lead)
     }
 
     fn advisor_mode(&self) -> AdvisorMode {
@@ -84,27 +83,27 @@ impl InfillPolicy {
     }
 
     fn round_input(&self, jobs: &[JobFacts], view: &PolicyView<'_>) -> RoundInput {
-        let mut question = self.scene.round_input(jobs, RoundConstraints::FREE, UnixTime(view.now));
-        for job in &mut question.jobs {
+        let mut input = self.state.round_input(jobs, RoundConstraints::FREE, UnixTime(view.now));
+        for job in &mut input.jobs {
             if let Some(truth) = view.jobs.get(&job.id) {
-                // What it believes of the unit times what a sample is worth: of an unmeasured job it
-                // believes a rate of 1.
+                // The planner's unit is the rate of one node, 1 for a job without measurements. So multiply
+                // by the true rate and by what a sample is worth.
                 job.weight *= truth.submitted.weight * base_node_rate(truth);
             }
         }
-        question
+        input
     }
 
     fn checked_plan(&mut self, jobs: &[JobFacts], view: &PolicyView<'_>) -> Option<Plan> {
-        let question = self.round_input(jobs, view);
-        let solved = question.solve_plan(&self.config);
-        match check_solved_plan(&question, &self.config, Ok(solved)) {
-            Ok(judged) => {
-                self.refused_plans += u64::from(!judged.refused.is_empty());
-                if let SolveStatus::TimeLimit { gap } | SolveStatus::Unasked { gap } = judged.plan.status {
+        let input = self.round_input(jobs, view);
+        let solved = input.solve_plan(&self.config);
+        match check_solved_plan(&input, &self.config, Ok(solved)) {
+            Ok(checked) => {
+                self.refused_plans += u64::from(!checked.refused.is_empty());
+                if let SolveStatus::TimeLimit { gap } | SolveStatus::Unasked { gap } = checked.plan.status {
                     self.worst_gap = self.worst_gap.max(gap.unwrap_or(f64::INFINITY));
                 }
-                Some(judged.plan)
+                Some(checked.plan)
             }
             Err(_) => {
                 self.refused_plans += 1;
@@ -113,37 +112,45 @@ impl InfillPolicy {
         }
     }
 
-    /// When a window must be left, a job may be changed again, a probe goes on; else later and later.
-    fn set_wake(&mut self, view: &PolicyView<'_>, acted: bool) {
+    /// Sets the next round: when a window must be left, when a job may be changed again, or when a probe
+    /// continues; else after a quiet time that doubles.
+    fn set_wake(&mut self, view: &PolicyView<'_>, has_acted: bool) {
         let now = view.now;
-        let stay = self.config.planner.min_stay_secs as i64;
-        let leave = self.scene.gaps().gaps.iter().filter(|g| g.holder.is_some()).filter_map(|g| g.vacate_by);
-        let leave = leave.map(|at| at.0 - LAST_STEP_SECS);
-        // What pauses, and what was rescaled a moment ago, can be changed again from then on.
-        let may_change =
-            |j: &SimJob| stopped_at(j).max(j.last_change.map_or(i64::MIN, |at| at.saturating_add(stay)));
-        let changes = view.jobs.values().filter(|j| j.size() > 0).map(may_change);
-        let probes = view.jobs.values().filter(|j| self.scene.job_advisor().probe_size(j.id).is_some());
-        let probes = probes.map(|_| now + self.config.daemon.poll_interval_secs.ceil() as i64);
-        let (least, most) = QUIET_SECS;
-        self.quiet_secs = if acted { least } else { (self.quiet_secs * 2).min(most) };
+        let min_stay = self.config.planner.min_stay_secs as i64;
+        let held_gaps = self.state.gaps().gaps.iter().filter(|g| g.holder.is_some());
+        let window_ends = held_gaps.filter_map(|g| g.vacate_by).map(|at| at.0 - LAST_STEP_SECS);
+        let holders = view.jobs.values().filter(|j| j.size() > 0);
+        let changes = holders.map(|j| changeable_at(j, min_stay));
+        let probed = view.jobs.values().filter(|j| self.state.job_advisor().probe_size(j.id).is_some());
+        let probes = probed.map(|_| now + self.config.daemon.poll_interval_secs.ceil() as i64);
+        let (first_quiet, longest_quiet) = QUIET_SECS;
+        self.quiet_secs = if has_acted { first_quiet } else { (self.quiet_secs * 2).min(longest_quiet) };
         let quiet = (!view.jobs.is_empty()).then_some(now + self.quiet_secs);
-        let turns = self.scene.priorities().next_end(UnixTime(now)).map(|at| at.0);
-        let all = leave.chain(changes).chain(probes).chain(quiet).chain(turns);
+        let turns = self.state.priorities().next_end(UnixTime(now)).map(|at| at.0);
+        let all = window_ends.chain(changes).chain(probes).chain(quiet).chain(turns);
         self.wake = all.filter(|at| *at > now).min();
     }
 
     fn plan_targets(&self, view: &PolicyView<'_>, plan: &Plan) -> Vec<Target> {
         let Some(mirror) = &self.mirror else { return Vec::new() };
-        let target = |planned: &infill_model::JobPlan| {
-            let job = view.jobs.get(&planned.job)?;
-            let nodes: Vec<NodeIx> =
-                planned.nodes.iter().filter_map(|p| mirror.node_number(&p.node)).collect();
-            let probing = self.scene.job_advisor().is_probing(job.id, UnixTime(view.now)) && job.size() > 0;
-            let cause = if probing { ChangeCause::Probe } else { ChangeCause::Rescale };
-            (nodes != job.nodes).then_some(Target { job: job.id, nodes, cause })
-        };
-        plan.jobs.iter().filter_map(target).collect()
+        plan.jobs.iter().filter_map(|planned| self.plan_target(view, mirror, planned)).collect()
+    }
+
+    /// The target for one planned job; `None` if its nodes stay the same.
+    fn plan_target(
+        &self,
+        view: &PolicyView<'_>,
+        mirror: &SnapshotMirror,
+        planned: &infill_model::JobPlan,
+    ) -> Option<Target> {
+        let job = view.jobs.get(&planned.job)?;
+        let nodes: Vec<NodeIx> = planned.nodes.iter().filter_map(|p| mirror.node_number(&p.node)).collect();
+        if nodes == job.nodes {
+            return None;
+        }
+        let is_probing = self.state.job_advisor().is_probing(job.id, UnixTime(view.now)) && job.size() > 0;
+        let cause = if is_probing { ChangeCause::Probe } else { ChangeCause::Rescale };
+        Some(Target { job: job.id, nodes, cause })
     }
 }
 
@@ -186,13 +193,13 @@ impl AllocationPolicy for InfillPolicy {
             opening: None,
         };
         let key = self.profile_key(job);
-        let news = self.scene.record_progress(job.id, &key, &progress, UnixTime(now));
+        let news = self.state.record_progress(job.id, &key, &progress, UnixTime(now));
         news.probed || news.drift.is_some()
     }
 
     fn job_ended(&mut self, job: &SimJob, now: i64) {
-        self.scene.job_advisor_mut().forget_job(job.id);
-        self.scene.priorities_mut().outlook.record_end(
+        self.state.job_advisor_mut().forget_job(job.id);
+        self.state.priorities_mut().outlook.record_end(
             job.id,
             UnixTime(now),
             job.done / base_node_rate(job),
@@ -209,7 +216,7 @@ impl AllocationPolicy for InfillPolicy {
             let generation = job.generation;
             let secs = (secs - CLEANUP_SECS).max(0.0);
             let stop = GenerationStop { job: job.id, generation, secs, end: StopOutcome::Saved };
-            self.scene.record_stop(&self.profile_key(job), &stop, true, UnixTime(now));
+            self.state.record_stop(&self.profile_key(job), &stop, true, UnixTime(now));
         }
     }
 
@@ -218,12 +225,12 @@ impl AllocationPolicy for InfillPolicy {
         let advice = self.advisor_mode();
         let now = UnixTime(view.now);
         let mut mirror = self.mirror.take().unwrap_or_else(|| SnapshotMirror::new(view.cluster.node_names()));
-        let told = OwnerDeclaration {
+        let declares = OwnerDeclaration {
             curve: self.knows_curves(),
             total: self.knows_curves() && self.config.planner.objective == PlanningObjective::Completion,
         };
-        let jobs: Vec<JobFacts> = view.jobs.values().map(|job| job_facts(job, told, view)).collect();
-        let _ = self.scene.ingest_snapshot(mirror.update_snapshot(view, foresight), &jobs, advice, now);
+        let jobs: Vec<JobFacts> = view.jobs.values().map(|job| job_facts(job, declares, view)).collect();
+        let _ = self.state.ingest_snapshot(mirror.update_snapshot(view, foresight), &jobs, advice, now);
         self.mirror = Some(mirror);
         let plan = self.checked_plan(&jobs, view);
         let targets = plan.map(|plan| self.plan_targets(view, &plan)).unwrap_or_default();
@@ -232,50 +239,55 @@ impl AllocationPolicy for InfillPolicy {
     }
 }
 
+/// When a job may be changed again: after its pause, and after the shortest stay since its last change.
+fn changeable_at(job: &SimJob, min_stay: i64) -> i64 {
+    let stay_ends = job.last_change.map_or(i64::MIN, |at| at.saturating_add(min_stay));
+    stopped_at(job).max(stay_ends)
+}
+
 /// When a job that is changed has stopped, and starts on its new nodes.
 fn stopped_at(job: &SimJob) -> i64 {
     let began = job.pausing.until - job.pausing.secs;
     (began + STOP_SECS.min(job.pausing.secs)).ceil() as i64
 }
 
-/// What a job runs.
+/// The identity of the program that a job runs.
 fn program_identity(job: &SimJob) -> ProgramIdentity {
-    let told = Some((job.submitted.program.clone(), BatchMode::Auto));
     ProgramIdentity {
         user: job.submitted.user.clone().unwrap_or_else(|| UNKNOWN_USER.to_owned()),
         job_name: job.submitted.name.clone(),
-        told,
+        told: Some((job.submitted.program.clone(), BatchMode::Auto)),
         exec_plan: ExecPlan::default(),
         block: 1,
         on_cpus: false,
     }
 }
 
-/// Its samples a second and node at its smallest size.
+/// Samples a second per node at the job's smallest size.
 fn base_node_rate(job: &SimJob) -> f64 {
     job.submitted.curve.rate(job.submitted.min_nodes) / f64::from(job.submitted.min_nodes)
 }
 
-/// How far the job has come. `told`: whether it says how far it will go.
-fn job_progress(job: &SimJob, told: bool) -> JobProgress {
-    let total = Some(job.submitted.budget).filter(|budget| told && budget.is_finite());
+/// The job's progress. `declares_total` says whether it declares its total number of samples.
+fn job_progress(job: &SimJob, declares_total: bool) -> JobProgress {
+    let total = Some(job.submitted.budget).filter(|budget| declares_total && budget.is_finite());
     JobProgress { samples: job.done, total, ..JobProgress::default() }
 }
 
-/// What the owners of jobs declare.
+/// Which facts the owners of jobs declare.
 #[derive(Clone, Copy)]
 struct OwnerDeclaration {
-    /// How they scale.
+    /// Whether they declare the scaling curve.
     curve: bool,
-    /// How much they do.
+    /// Whether they declare the total number of samples.
     total: bool,
 }
 
-/// What a daemon would know of the job.
-fn job_facts(job: &SimJob, told: OwnerDeclaration, view: &PolicyView<'_>) -> JobFacts {
+/// The facts that a daemon would have of the job.
+fn job_facts(job: &SimJob, declares: OwnerDeclaration, view: &PolicyView<'_>) -> JobFacts {
     let standing = match job.size() {
         0 => SchedulingState::Waiting,
-        // Its commands are stopping; the next round finds them started, if not ready yet.
+        // Its commands are stopping. The next round finds them started, even if not ready yet.
         _ if job.is_pausing(view.now) && view.now < stopped_at(job) => SchedulingState::Busy,
         _ => SchedulingState::Running,
     };
@@ -284,10 +296,10 @@ fn job_facts(job: &SimJob, told: OwnerDeclaration, view: &PolicyView<'_>) -> Job
         user: UserId(0),
         program: program_identity(job),
         sizes: AllowedSizes::Range { min: job.submitted.min_nodes, max: job.submitted.max_nodes },
-        // The first rescale tells the costs.
+        // The true costs, which a daemon learns at the first rescale.
         claims: JobDeclaration {
             profile: Some(job.submitted.program.clone()),
-            curve: told.curve.then(|| (*job.submitted.curve).clone()),
+            curve: declares.curve.then(|| (*job.submitted.curve).clone()),
             costs: Some(*view.costs),
             ..JobDeclaration::default()
         },
@@ -296,14 +308,14 @@ fn job_facts(job: &SimJob, told: OwnerDeclaration, view: &PolicyView<'_>) -> Job
         waits_since: (job.size() == 0).then_some(UnixTime(job.since)),
         running: job.is_running(view.now).then(|| job.member_count()),
         place: job_location(job, view),
-        // What it costs is told with the job.
+        // The costs are declared with the job.
         changing: ResizeState {
             exec_plan: ExecPlan::default(),
             way: RescaleMode::Restart,
             pause: job.last_pause(),
             last_at: job.changed_at(),
         },
-        course: job_progress(job, told.total),
+        course: job_progress(job, declares.total),
         submitted_at: UnixTime(job.submitted.at),
         excluded: ExcludedNodes::default(),
         ending: false,

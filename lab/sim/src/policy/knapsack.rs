@@ -1,11 +1,12 @@
-//! Nodes being interchangeable, the published program is a multiple-choice knapsack: max Σ f_j(n_j), Σ n_j ≤
-//! N. A dynamic program over jobs and nodes solves it exactly, in O(jobs × nodes × largest size).
+//! Solves the published program. Because nodes are interchangeable, it is a multiple-choice knapsack: max Σ
+//! f_j(n_j), Σ n_j ≤ N. A dynamic program over jobs and nodes solves it exactly, in O(jobs × nodes × largest
+//! size).
 
-/// What each size of a job is worth: `(nodes, value)`, with 0 nodes among them. Sizes ascend.
+/// The value of each size of a job: `(nodes, value)`, also for 0 nodes. Sizes ascend.
 pub(crate) type SizeValues = Vec<(u32, f64)>;
 
-/// The sizes with the greatest sum of values, one of each job's choices. Of equal sums the one in which later
-/// jobs get less. A job of whose choices none fits gets 0.
+/// Chooses one size for each job, with the greatest sum of values. Of equal sums it takes the one in which
+/// later jobs get less. A job without a size that fits gets 0.
 pub(crate) fn solve_knapsack(jobs: &[SizeValues], nodes: u32) -> Vec<u32> {
     let most: u64 = jobs.iter().map(|c| u64::from(c.last().map_or(0, |(n, _)| *n))).sum();
     let nodes = u64::from(nodes).min(most) as usize;
@@ -19,7 +20,8 @@ pub(crate) fn solve_knapsack(jobs: &[SizeValues], nodes: u32) -> Vec<u32> {
             for total in size_here..=nodes {
                 let sum = best[total - size_here] + value;
                 if sum > next[total] {
-                    (next[total], choice[total]) = (sum, *size);
+                    next[total] = sum;
+                    choice[total] = *size;
                 }
             }
         }
@@ -40,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_finds_what_trying_everything_finds() {
+    fn it_finds_the_same_optimum_as_exhaustive_search() {
         let jobs: Vec<SizeValues> = vec![
             vec![(0, 0.0), (1, 3.0), (2, 5.0), (3, 5.5)],
             vec![(0, 0.0), (2, 4.5), (4, 9.0)],

@@ -1,9 +1,9 @@
-//! MalleTrain as published (ICPE 2024): FreeTrain's program with curves from its job profiling advisor, which
-//! runs a new job on 4, 3, 2 and 1 nodes, about 20 s each, one job at a time, when there are 4 more idle
-//! nodes than jobs.
+//! MalleTrain as published (ICPE 2024): FreeTrain's program with curves from its job profiling advisor. The
+//! advisor runs a new job on 4, 3, 2 and 1 nodes, about 20 s each. It profiles one job at a time, when there
+//! are 4 more idle nodes than jobs.
 //!
-//! Beyond 4 nodes nothing is measured: the curve goes on with its last slope. A job that has not been
-//! measured is believed to scale linearly at the mean speed of those that have.
+//! Beyond 4 nodes it measures nothing: the curve continues with its last slope. A job without measurements is
+//! assumed to scale linearly, at the mean speed of those with measurements.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use infill_model::JobId;
 /// Sizes that are measured, in this order.
 const PROFILED_SIZES: [u32; 4] = [4, 3, 2, 1];
 
-/// Seconds for which each is measured.
+/// Seconds for which each size is measured.
 const MEASURE_SECS: i64 = 20;
 
-/// Idle nodes beyond the number of jobs without which nothing is measured.
+/// Number of idle nodes beyond the number of jobs that profiling requires.
 const SPARE_NODES: usize = 4;
 
 /// The profile of a program: weighted samples a second by size.
@@ -35,52 +35,53 @@ struct ProfilingRun {
     until: Option<i64>,
 }
 
-/// See the module's text.
+/// The published policy MalleTrain.
 #[derive(Clone, Debug)]
 pub(crate) struct MalleTrain {
     name: PolicyName,
     tfwd_secs: f64,
-    known: BTreeMap<String, RatePoints>,
+    profiles: BTreeMap<String, RatePoints>,
     profiling: Option<ProfilingRun>,
 }
 
 impl MalleTrain {
-    /// With a forward-looking time, s.
+    /// A policy with this forward-looking time, s.
     pub fn new(name: PolicyName, tfwd_secs: f64) -> Self {
-        MalleTrain { name, tfwd_secs, known: BTreeMap::new(), profiling: None }
+        MalleTrain { name, tfwd_secs, profiles: BTreeMap::new(), profiling: None }
     }
 
-    /// What is believed of a job.
+    /// The assumed rate of a job on this number of nodes, weighted samples a second.
     fn believed_rate(&self, job: &SimJob, nodes: u32) -> f64 {
-        match self.known.get(&job.submitted.program).filter(|points| !points.is_empty()) {
+        match self.profiles.get(&job.submitted.program).filter(|points| !points.is_empty()) {
             Some(points) => extrapolate_rate(points, nodes),
             None => f64::from(nodes) * self.mean_node_rate(),
         }
     }
 
-    /// Mean speed of one node of the programs that were measured.
+    /// Mean rate on one node of the programs with measurements; 1 without any.
     fn mean_node_rate(&self) -> f64 {
-        let ones: Vec<f64> = self.known.values().filter_map(|p| p.get(&1)).copied().collect();
+        let ones: Vec<f64> = self.profiles.values().filter_map(|p| p.get(&1)).copied().collect();
         if ones.is_empty() { 1.0 } else { ones.iter().sum::<f64>() / ones.len() as f64 }
     }
 
     fn next_missing_size(&self, job: &SimJob) -> Option<u32> {
-        let points = self.known.get(&job.submitted.program);
-        let known = |n: u32| points.is_some_and(|p| p.contains_key(&n));
-        PROFILED_SIZES
-            .into_iter()
-            .find(|n| (job.submitted.min_nodes..=job.submitted.max_nodes).contains(n) && !known(*n))
+        let points = self.profiles.get(&job.submitted.program);
+        let allowed = job.submitted.min_nodes..=job.submitted.max_nodes;
+        PROFILED_SIZES.into_iter().find(|size| {
+            let is_measured = points.is_some_and(|points| points.contains_key(size));
+            allowed.contains(size) && !is_measured
+        })
     }
 
-    /// Goes on to the next size or job when one is measured.
+    /// Continues with the next size or job after a measurement.
     fn advance_profiling(&mut self, view: &PolicyView<'_>) {
         if let Some(p) = &self.profiling {
-            let over = p.until.is_some_and(|until| until <= view.now);
-            if over && p.secs > 0.0 {
-                self.known.entry(p.program.clone()).or_default().insert(p.nodes, p.samples / p.secs);
+            let is_over = p.until.is_some_and(|until| until <= view.now);
+            if is_over && p.secs > 0.0 {
+                self.profiles.entry(p.program.clone()).or_default().insert(p.nodes, p.samples / p.secs);
             }
-            let cut = view.jobs.get(&p.job).is_none_or(|j| p.until.is_some() && j.size() != p.nodes);
-            if over || cut {
+            let is_cut_short = view.jobs.get(&p.job).is_none_or(|j| p.until.is_some() && j.size() != p.nodes);
+            if is_over || is_cut_short {
                 self.profiling = None;
             }
         }
@@ -124,7 +125,7 @@ impl AllocationPolicy for MalleTrain {
     fn decide_targets(&mut self, view: &PolicyView<'_>) -> Vec<Target> {
         self.advance_profiling(view);
         let nodes = view.cluster.idle_count() as u32;
-        // The main queue has taken what it needs.
+        // The main queue has taken nodes that the measurement needs.
         self.profiling.take_if(|p| p.nodes > nodes);
         let held = self.profiling.as_ref().map(|p| (p.job, p.nodes));
         let mut sizes: BTreeMap<JobId, u32> = held.into_iter().collect();
@@ -146,8 +147,8 @@ impl AllocationPolicy for MalleTrain {
     }
 }
 
-/// Between measured sizes linear; below the smallest in proportion; beyond the largest with the slope of the
-/// last two.
+/// The rate on `nodes` nodes: linear between measured sizes, proportional below the smallest, and with the
+/// slope of the last two beyond the largest.
 fn extrapolate_rate(points: &RatePoints, nodes: u32) -> f64 {
     let n = f64::from(nodes);
     let below = points.range(..=nodes).next_back();

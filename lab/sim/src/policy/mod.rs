@@ -1,4 +1,4 @@
-//! Policies: who gets the idle nodes.
+//! Policies, which decide which jobs get the idle nodes.
 
 mod freetrain;
 mod infill;
@@ -21,48 +21,48 @@ pub(crate) use infill::InfillPolicy;
 pub(crate) use malletrain::MalleTrain;
 pub(crate) use simple::{EqualShare, FcfsMax};
 
-/// What a policy may look at.
+/// The state that a policy sees in a round.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyView<'a> {
     /// The moment, s on the log's clock.
     pub now: i64,
-    /// The machine.
+    /// The owner of each node.
     pub cluster: &'a ClusterState,
     /// Nodes whose use has changed since the last round.
     pub changed: &'a BTreeSet<NodeIx>,
-    /// The main queue, for what can be known of its plans.
+    /// The main queue, for its plans as far as [`AllocationPolicy::foresight`] allows.
     pub queue: &'a MainQueue,
     /// Malleable jobs that have not ended.
     pub jobs: &'a BTreeMap<JobId, SimJob>,
-    /// What rescales cost.
+    /// The costs of rescales.
     pub costs: &'a RescaleCosts,
 }
 
-/// What a job shall hold from now on.
+/// The nodes that a policy wants for one job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// The job.
     pub job: JobId,
     /// Its nodes, the lead's first.
     pub nodes: Vec<NodeIx>,
-    /// Why.
+    /// Why the job is changed.
     pub cause: ChangeCause,
 }
 
-/// Who gets the idle nodes.
+/// Decides which jobs get the idle nodes.
 pub trait AllocationPolicy {
     /// Its name.
     fn name(&self) -> String;
 
-    /// What shall be done now. A job that is not named stays as it is.
+    /// The changes to make now. A job without a target stays as it is.
     fn decide_targets(&mut self, view: &PolicyView<'_>) -> Vec<Target>;
 
-    /// When it wants to be asked again though nothing has happened.
+    /// When it needs a round even if nothing happens, s; `None` for never.
     fn wake_at(&self) -> Option<i64> {
         None
     }
 
-    /// What it knows of the main queue's future.
+    /// The part of the main queue's future that it may use.
     fn foresight(&self) -> Foresight {
         Foresight::None
     }
@@ -72,63 +72,63 @@ pub trait AllocationPolicy {
         true
     }
 
-    /// Whether a job that loses its first node has to start anew.
+    /// Whether a job that loses its first node has to start again.
     fn has_lead(&self) -> bool {
         false
     }
 
-    /// Whether it wants to hear how jobs run.
+    /// Whether it needs [`AllocationPolicy::record_progress`].
     fn learns_rates(&self) -> bool {
         false
     }
 
-    /// Hears how a job ran for some seconds. Says whether it wants to be asked now.
+    /// Records the samples that a job made in `secs` seconds. Returns whether it needs a round now.
     fn record_progress(&mut self, _job: &SimJob, _samples: f64, _secs: f64, _now: i64) -> bool {
         false
     }
 
-    /// Hears how long a job took to leave nodes that its policy took from it, seconds until the next job can
-    /// have them.
+    /// Records how long a job took to leave nodes that the policy took from it: seconds until the next job
+    /// can have them.
     fn record_leaving(&mut self, _job: &SimJob, _secs: f64, _now: i64) {}
 
-    /// Hears that a job has ended.
+    /// Records that a job has ended.
     fn job_ended(&mut self, _job: &SimJob, _now: i64) {}
 
-    /// How many of its plans were refused, and the largest gap to the optimum that one was left with.
+    /// The number of its plans that were refused, and the largest proved gap to the optimum of a plan.
     fn plan_defects(&self) -> (u64, f64) {
         (0, 0.0)
     }
 }
 
-/// A policy by name.
+/// The name of a policy with its parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicyName {
-    /// infill; curves unknown at first.
+    /// infill, which learns the curves.
     Infill,
-    /// infill; curves given.
+    /// infill with given curves.
     InfillKnown,
-    /// infill; curves given, blind to what backfill plans.
+    /// infill with given curves, but without backfill's plans.
     InfillBlind,
-    /// infill; curves given, and the true ends of all windows of an idle log.
+    /// infill with given curves and the true ends of all windows of an idle log.
     InfillOracle,
-    /// The published MILP with this T_fwd, s; curves given.
+    /// The published MILP with this T_fwd, s, and given curves.
     FreeTrain(f64),
-    /// The same without curves.
+    /// The published MILP without curves.
     FreeTrainLinear(f64),
-    /// The same with the published profiling: sizes 4, 3, 2 and 1.
+    /// The published MILP with the published profiling: sizes 4, 3, 2 and 1.
     MalleTrain(f64),
-    /// As many nodes for each.
+    /// The same number of nodes for each job.
     EqualShare,
-    /// As many as it can use for the first, then for the next.
+    /// As many nodes as it can use for the first job, then for the next.
     FcfsMax,
-    /// What could be had if rescales cost nothing: the optimum at every event.
+    /// An upper bound: the optimum at every event if rescales cost nothing.
     Bound,
 }
 
 /// Forward-looking time of the published MILP, s.
 pub const DEFAULT_TFWD_SECS: f64 = 10.0;
 
-/// What is no policy.
+/// A text that does not name a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a policy; there are infill, infill-known, infill-blind, infill-oracle, freetrain[@SECS], \
@@ -137,31 +137,40 @@ pub const DEFAULT_TFWD_SECS: f64 = 10.0;
 pub struct UnknownPolicy(pub String);
 
 impl PolicyName {
-    /// Parses a name; `tfwd` is the forward-looking time of those that name none.
-    pub fn parse(text: &str, tfwd: f64) -> Result<PolicyName, UnknownPolicy> {
-        let none = || UnknownPolicy(text.to_owned());
-        let (name, secs) = match text.split_once('@') {
-            Some((name, secs)) => (name, Some(secs.parse::<f64>().map_err(|_| none())?)),
-            None => (text, None),
-        };
-        let t = secs.unwrap_or(tfwd);
-        match (name, secs) {
-            ("freetrain" | "freetrain-linear" | "malletrain", _) if !(t > 0.0 && t <= 1e9) => Err(none()),
-            ("freetrain", _) => Ok(PolicyName::FreeTrain(t)),
-            ("freetrain-linear", _) => Ok(PolicyName::FreeTrainLinear(t)),
-            ("malletrain", _) => Ok(PolicyName::MalleTrain(t)),
-            ("infill", None) => Ok(PolicyName::Infill),
-            ("infill-known", None) => Ok(PolicyName::InfillKnown),
-            ("infill-blind", None) => Ok(PolicyName::InfillBlind),
-            ("infill-oracle", None) => Ok(PolicyName::InfillOracle),
-            ("equal-share", None) => Ok(PolicyName::EqualShare),
-            ("fcfs-max", None) => Ok(PolicyName::FcfsMax),
-            ("bound", None) => Ok(PolicyName::Bound),
-            _ => Err(none()),
-        }
+    /// Parses a name. `default_tfwd` is the forward-looking time, s, if the text has none.
+    ///
+    /// # Errors
+    /// If there is no policy of this name, or if the time is not a positive number up to 1e9.
+    pub fn parse(text: &str, default_tfwd: f64) -> Result<PolicyName, UnknownPolicy> {
+        PolicyName::parse_known(text, default_tfwd).ok_or_else(|| UnknownPolicy(text.to_owned()))
     }
 
-    /// Makes the policy.
+    fn parse_known(text: &str, default_tfwd: f64) -> Option<PolicyName> {
+        let (name, secs) = match text.split_once('@') {
+            Some((name, secs)) => (name, Some(secs.parse::<f64>().ok()?)),
+            None => (text, None),
+        };
+        let tfwd = secs.unwrap_or(default_tfwd);
+        let policy = match (name, secs) {
+            ("freetrain" | "freetrain-linear" | "malletrain", _) if !(tfwd > 0.0 && tfwd <= 1e9) => {
+                return None;
+            }
+            ("freetrain", _) => PolicyName::FreeTrain(tfwd),
+            ("freetrain-linear", _) => PolicyName::FreeTrainLinear(tfwd),
+            ("malletrain", _) => PolicyName::MalleTrain(tfwd),
+            ("infill", None) => PolicyName::Infill,
+            ("infill-known", None) => PolicyName::InfillKnown,
+            ("infill-blind", None) => PolicyName::InfillBlind,
+            ("infill-oracle", None) => PolicyName::InfillOracle,
+            ("equal-share", None) => PolicyName::EqualShare,
+            ("fcfs-max", None) => PolicyName::FcfsMax,
+            ("bound", None) => PolicyName::Bound,
+            _ => return None,
+        };
+        Some(policy)
+    }
+
+    /// Builds the policy. infill's policies use the site's configuration.
     pub fn build_policy(self, config: &Config) -> Box<dyn AllocationPolicy> {
         match self {
             PolicyName::Infill
@@ -187,17 +196,14 @@ impl FromStr for PolicyName {
 
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |f: &mut fmt::Formatter<'_>, name: &str, secs: f64| {
-            if secs == DEFAULT_TFWD_SECS { f.write_str(name) } else { write!(f, "{name}@{secs}") }
-        };
         match self {
             PolicyName::Infill => f.write_str("infill"),
             PolicyName::InfillKnown => f.write_str("infill-known"),
             PolicyName::InfillBlind => f.write_str("infill-blind"),
             PolicyName::InfillOracle => f.write_str("infill-oracle"),
-            PolicyName::FreeTrain(t) => at(f, "freetrain", *t),
-            PolicyName::FreeTrainLinear(t) => at(f, "freetrain-linear", *t),
-            PolicyName::MalleTrain(t) => at(f, "malletrain", *t),
+            PolicyName::FreeTrain(t) => write_with_tfwd(f, "freetrain", *t),
+            PolicyName::FreeTrainLinear(t) => write_with_tfwd(f, "freetrain-linear", *t),
+            PolicyName::MalleTrain(t) => write_with_tfwd(f, "malletrain", *t),
             PolicyName::EqualShare => f.write_str("equal-share"),
             PolicyName::FcfsMax => f.write_str("fcfs-max"),
             PolicyName::Bound => f.write_str("bound"),
@@ -205,8 +211,13 @@ impl fmt::Display for PolicyName {
     }
 }
 
-/// Targets that give each job so many nodes without migration: what must be given up goes last in, first out,
-/// and what is free is taken lowest numbers first.
+/// Writes a name, and its forward-looking time if that is not the default.
+fn write_with_tfwd(f: &mut fmt::Formatter<'_>, name: &str, secs: f64) -> fmt::Result {
+    if secs == DEFAULT_TFWD_SECS { f.write_str(name) } else { write!(f, "{name}@{secs}") }
+}
+
+/// Targets that give jobs these sizes without migration. A job gives up the nodes that it got last. Free
+/// nodes are taken by ascending number.
 fn targets_for_sizes(view: &PolicyView<'_>, sizes: &BTreeMap<JobId, u32>) -> Vec<Target> {
     let mut free: BTreeSet<NodeIx> = view.cluster.free_nodes().clone();
     let mut changes = Vec::new();
@@ -222,9 +233,9 @@ fn targets_for_sizes(view: &PolicyView<'_>, sizes: &BTreeMap<JobId, u32>) -> Vec
         let wanted = sizes.get(id).copied().unwrap_or(0) as usize;
         if wanted > job.nodes.len() {
             let more: Vec<NodeIx> = free.iter().copied().take(wanted - job.nodes.len()).collect();
-            more.iter().for_each(|n| {
-                free.remove(n);
-            });
+            for node in &more {
+                free.remove(node);
+            }
             let nodes = job.nodes.iter().copied().chain(more).collect();
             changes.push(Target { job: *id, nodes, cause: ChangeCause::Rescale });
         }

@@ -1,11 +1,11 @@
-//! Policies that know nothing of throughput.
+//! Policies that do not use throughput.
 
 use std::collections::BTreeMap;
 
 use super::{AllocationPolicy, PolicyName, PolicyView, Target, targets_for_sizes};
 use infill_model::JobId;
 
-/// As many nodes for each job, within its sizes; the first ones get what is left over.
+/// Gives each job the same number of nodes, within its sizes. The first jobs get the remainder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EqualShare;
 
@@ -19,7 +19,7 @@ impl AllocationPolicy for EqualShare {
     }
 }
 
-/// Raises all sizes together until the nodes are gone or every job has its most.
+/// Raises all sizes together until no nodes are left or each job has its largest size.
 fn equal_sizes(view: &PolicyView<'_>) -> BTreeMap<JobId, u32> {
     let mut left = view.cluster.idle_count() as u32;
     let mut sizes: BTreeMap<JobId, u32> = BTreeMap::new();
@@ -32,12 +32,12 @@ fn equal_sizes(view: &PolicyView<'_>) -> BTreeMap<JobId, u32> {
     loop {
         let before = left;
         let level = sizes.values().copied().min().unwrap_or(0);
-        let lowest =
+        let growing =
             sizes.iter().filter(|(id, n)| view.jobs.get(id).is_some_and(|j| **n < j.submitted.max_nodes));
-        let lowest = lowest.map(|(_, n)| *n).min().unwrap_or(level);
+        let lowest = growing.map(|(_, n)| *n).min().unwrap_or(level);
         for (id, size) in &mut sizes {
-            let may = view.jobs.get(id).is_some_and(|j| *size < j.submitted.max_nodes);
-            if may && *size == lowest && left > 0 {
+            let may_grow = view.jobs.get(id).is_some_and(|j| *size < j.submitted.max_nodes);
+            if may_grow && *size == lowest && left > 0 {
                 *size += 1;
                 left -= 1;
             }
@@ -48,7 +48,7 @@ fn equal_sizes(view: &PolicyView<'_>) -> BTreeMap<JobId, u32> {
     }
 }
 
-/// As many nodes as it can use for the first job, then for the next; whoever has nodes keeps them.
+/// Gives the first job as many nodes as it can use, then the next. Jobs keep the nodes that they have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FcfsMax;
 

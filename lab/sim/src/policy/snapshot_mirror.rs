@@ -1,4 +1,4 @@
-//! The machine as a snapshot of Slurm would show it.
+//! The simulated cluster as a snapshot of Slurm would show it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use infill_model::{
     BackfillState, BaseState, Job, JobId, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
 };
 
-/// The malleable partition of simulated machines.
+/// The malleable partition of simulated clusters.
 pub(crate) const PARTITION: &str = "infill";
 
 /// The partition of their main queue.
@@ -18,23 +18,24 @@ const MAIN_PARTITION: &str = "main";
 /// The type of their nodes.
 const NODE_TYPE: &str = "node";
 
-/// Ids of planned jobs begin here; below lie those that stand for whoever is on a node.
+/// Ids of planned jobs begin here. Smaller ids are those of the jobs that stand for the users of nodes.
 const FIRST_PLANNED: u32 = 100_000_000;
 
-/// Keeps a snapshot up to date: only what has changed is changed in it.
+/// A snapshot that is updated only where the cluster has changed.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotMirror {
     snapshot: Snapshot,
-    /// Place in the snapshot of each node, and the other way round.
+    /// Position of each node in the snapshot, by number.
     places: Vec<usize>,
+    /// The number of each node, by name.
     numbers: BTreeMap<NodeName, NodeIx>,
-    /// Node-jobs and planned jobs in front of ours.
+    /// Number of jobs before the malleable ones: those that stand for the users of nodes, and planned jobs.
     fixed: usize,
     plan_number: Option<u64>,
 }
 
 impl SnapshotMirror {
-    /// A machine on which the main queue has all nodes.
+    /// A cluster in which the main queue has all nodes.
     pub fn new(names: &[NodeName]) -> Self {
         let mut sorted: Vec<(NodeName, NodeIx)> = names.iter().cloned().zip(0..).collect();
         sorted.sort();
@@ -67,7 +68,7 @@ impl SnapshotMirror {
         self.snapshot.nodes.get(place).map(|n| &n.name)
     }
 
-    /// The snapshot of this moment. What the oracle knows is shown as planned jobs of one node each.
+    /// The snapshot of this moment. It shows the oracle's knowledge as planned jobs of one node each.
     pub fn update_snapshot(&mut self, view: &PolicyView<'_>, foresight: Foresight) -> &Snapshot {
         self.snapshot.taken_at = UnixTime(view.now);
         for number in view.changed {
@@ -139,7 +140,7 @@ fn new_node(name: &NodeName) -> Node {
     }
 }
 
-/// Stands for whichever job of the main queue is on this node.
+/// A job that stands for the main job on this node.
 fn occupying_job(name: &NodeName, id: JobId) -> Job {
     Job { nodes: vec![name.clone()], node_count: 1, ..Job::new(id, MAIN_PARTITION, BaseState::Running) }
 }

@@ -1,18 +1,18 @@
-//! What Slurm's backfill would have known: planned starts, from the limits of what runs and from the queue.
+//! The starts that Slurm's backfill would have planned, from the time limits of running jobs and the queue.
 //!
-//! Jobs are planned in the order of their submission, each as soon as enough nodes are free by what is known:
-//! a running job is believed to run to its limit. A job that would fit at once and yet did not start is not
-//! eligible (held, dependent, beyond a limit of its owner): no backfill plans it either.
+//! Jobs are planned in the order of their submission, each as soon as enough nodes are expected to be free. A
+//! running job is expected to run to its limit. A job that would fit at once but did not start is not
+//! eligible (held, dependent, beyond a limit of its owner): backfill does not plan it either.
 
 use std::collections::BTreeMap;
 
 use super::NodeIx;
 use infill_model::JobId;
 
-/// How many jobs of the queue are looked at, as `bf_max_job_test` has it.
+/// Most jobs of the queue that are considered, as with `bf_max_job_test`.
 pub(super) const MOST_JOBS_TESTED: usize = 500;
 
-/// How far ahead is planned, s, as `bf_window` has it by default: a day.
+/// How far ahead starts are planned, s. This is the default of `bf_window`: a day.
 pub(super) const WINDOW_SECS: i64 = 86_400;
 
 /// A job that is to start.
@@ -22,11 +22,11 @@ pub struct PlannedJob {
     pub job: JobId,
     /// Its planned start, s.
     pub start: i64,
-    /// Where.
+    /// The nodes on which it is planned.
     pub nodes: Vec<NodeIx>,
 }
 
-/// A job that waits.
+/// A pending main job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitingJob {
     pub job: JobId,
@@ -34,7 +34,7 @@ pub(super) struct WaitingJob {
     pub limit_secs: i64,
 }
 
-/// Nodes by the moment from which nothing is planned on them, lowest numbers first.
+/// Nodes by the moment from which they have no planned job, in each group by ascending number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FreeTimeline {
     groups: BTreeMap<i64, FreeNodeGroup>,
@@ -61,7 +61,7 @@ impl FreeTimeline {
         self.groups.into_iter().map(|(at, group)| (at, group.nodes))
     }
 
-    /// The first moment at which so many nodes are free.
+    /// The first moment at which `nodes` nodes are free.
     fn earliest_start(&self, nodes: usize) -> Option<i64> {
         let mut found = 0;
         self.groups.iter().find_map(|(at, group)| {
@@ -70,7 +70,7 @@ impl FreeTimeline {
         })
     }
 
-    /// Takes the nodes that are free first.
+    /// Takes `nodes` nodes, those that are free earliest.
     fn take_earliest(&mut self, nodes: usize) -> Vec<NodeIx> {
         let mut taken = Vec::with_capacity(nodes);
         while taken.len() < nodes
@@ -83,7 +83,7 @@ impl FreeTimeline {
                 continue;
             }
             if !group.is_sorted {
-                // Made of sorted runs, which this sort finds.
+                // The group consists of sorted runs, for which this sort is fast.
                 group.nodes.sort();
                 group.is_sorted = true;
             }
@@ -94,7 +94,7 @@ impl FreeTimeline {
     }
 }
 
-/// Plans the queue, in its order, on what is free when.
+/// Plans the starts of the queue, in its order, on the nodes in `free`.
 pub(super) fn plan_starts(
     now: i64,
     queue: impl Iterator<Item = WaitingJob>,

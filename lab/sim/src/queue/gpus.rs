@@ -1,7 +1,7 @@
-//! A job log of shared nodes, counted in GPUs: each GPU is what a node is elsewhere.
+//! Converts a job log of shared nodes so that each GPU counts as a node.
 //!
-//! What is idle beside other jobs then shows as gaps. CPUs and memory are not looked at: a GPU is taken to be
-//! of use whenever no job has it.
+//! Then GPUs that are idle beside other jobs show as gaps. CPUs and memory are ignored: a GPU counts as
+//! usable whenever no job has it.
 
 use std::collections::BTreeMap;
 
@@ -14,77 +14,82 @@ const MAX_PLACES: u64 = 50_000_000;
 /// Why a log cannot be counted in GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpusError {
-    /// No job of the log has GPUs, as far as the log says.
+    /// The log shows no job with GPUs.
     #[error("no job of the log has GPUs: expected the column AllocTRES with gres/gpu=N")]
     NoGpus,
-    /// A short log may name very many.
+    /// The jobs have too many GPUs. Even a short log can contain such numbers.
     #[error("the jobs of the log have more than {MAX_PLACES} GPUs together")]
     TooMany,
 }
 
-/// The log with GPUs for nodes: `n1:0` to `n1:3` for a node of four. A node has as many as its jobs ever have
-/// at once, and at least `per_node`. A job's GPUs are spread evenly over its nodes, which is all that
-/// accounting tells, and each node gives those with the lowest numbers. Jobs without GPUs are left out.
+/// The log with GPUs instead of nodes: `n1:0` to `n1:3` for a node with four. A node has as many GPUs as its
+/// jobs ever have at once, and at least `per_node`. A job's GPUs are spread evenly over its nodes, because
+/// accounting has only their total. Each node gives the free GPUs with the lowest numbers. Jobs without GPUs
+/// are left out.
 ///
 /// # Errors
-/// When no job has GPUs, or all together have too many.
+/// If no job has GPUs, or if all jobs together have too many.
 pub fn by_gpu(log: &JobLog, per_node: Option<u32>) -> Result<JobLog, GpusError> {
-    let gpus = |j: &LoggedJob| j.gpus.filter(|gpus| *gpus > 0);
-    if log.jobs.iter().filter_map(gpus).map(u64::from).sum::<u64>() > MAX_PLACES {
+    if log.jobs.iter().filter_map(gpu_count).map(u64::from).sum::<u64>() > MAX_PLACES {
         return Err(GpusError::TooMany);
     }
-    let with = log.jobs.iter().filter_map(|j| Some(LoggedJob { nodes: gpus(j)?, ..j.clone() }));
-    let mut jobs: Vec<LoggedJob> = with.collect();
+    let with_gpus =
+        log.jobs.iter().filter_map(|job| Some(LoggedJob { nodes: gpu_count(job)?, ..job.clone() }));
+    let mut jobs: Vec<LoggedJob> = with_gpus.collect();
     if jobs.is_empty() {
         return Err(GpusError::NoGpus);
     }
     let left_out = log.left_out + log.jobs.len() - jobs.len();
     let mut nodes = GpuOccupancy::default();
-    for at in events_in_order(&jobs) {
-        match at {
+    for event in events_in_order(&jobs) {
+        match event {
             JobEvent::End(job) => nodes.end_job(job),
             JobEvent::Start(job) => jobs[job].node_list = nodes.start_job(job, &jobs[job]),
         }
     }
-    let named: u64 = nodes.users.values().map(|of| (of.len() as u64).max(per_node.unwrap_or(0).into())).sum();
-    let nodes_total = u32::try_from(named).ok().filter(|n| *n > 0);
+    let least_per_node = u64::from(per_node.unwrap_or(0));
+    let total: u64 = nodes.users.values().map(|gpus| (gpus.len() as u64).max(least_per_node)).sum();
+    let nodes_total = u32::try_from(total).ok().filter(|n| *n > 0);
     Ok(JobLog { jobs, nodes_total, left_out, ..log.clone() })
 }
 
-/// A job starts or ends, by its place in the log.
+/// The number of GPUs of a job; `None` if it has none, or if the log does not say.
+fn gpu_count(job: &LoggedJob) -> Option<u32> {
+    job.gpus.filter(|gpus| *gpus > 0)
+}
+
+/// The start or end of a job, with its index in the log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum JobEvent {
     End(usize),
     Start(usize),
 }
 
-/// All starts and ends in the order of time; what ends makes room for what starts in the same second.
+/// All starts and ends by time. In the same second, ends come before starts.
 fn events_in_order(jobs: &[LoggedJob]) -> Vec<JobEvent> {
-    let mut turns: Vec<(i64, JobEvent)> = jobs
-        .iter()
-        .enumerate()
-        .flat_map(|(at, job): (usize, &LoggedJob)| {
-            [(job.end, JobEvent::End(at)), (job.start, JobEvent::Start(at))]
-        })
-        .collect();
-    turns.sort_unstable();
-    turns.into_iter().map(|(_, turn)| turn).collect()
+    let mut events: Vec<(i64, JobEvent)> = Vec::with_capacity(2 * jobs.len());
+    for (index, job) in jobs.iter().enumerate() {
+        events.push((job.end, JobEvent::End(index)));
+        events.push((job.start, JobEvent::Start(index)));
+    }
+    events.sort_unstable();
+    events.into_iter().map(|(_, event)| event).collect()
 }
 
-/// The GPUs of each node, and who has them.
+/// The jobs on the GPUs of each node.
 #[derive(Default)]
 struct GpuOccupancy {
     /// The job on each GPU.
     users: BTreeMap<NodeName, Vec<Option<usize>>>,
-    /// What each running job has.
+    /// The GPUs of each running job.
     held: BTreeMap<usize, Vec<(NodeName, usize)>>,
 }
 
 impl GpuOccupancy {
-    /// The names of the GPUs that a job gets; none where the log does not say on which nodes it ran.
+    /// Assigns GPUs to a job and returns their names; none if the log does not show the job's nodes.
     fn start_job(&mut self, job: usize, logged: &LoggedJob) -> Vec<NodeName> {
         let count = logged.node_list.len();
-        let mut gets = Vec::new();
+        let mut assigned = Vec::new();
         for (at, node) in logged.node_list.iter().enumerate() {
             let share = logged.nodes as usize / count + usize::from(at < logged.nodes as usize % count);
             let users = self.users.entry(node.clone()).or_default();
@@ -94,11 +99,11 @@ impl GpuOccupancy {
                     Some(user) => *user = Some(job),
                     None => users.push(Some(job)),
                 }
-                gets.push((node.clone(), free));
+                assigned.push((node.clone(), free));
             }
         }
-        let names = gets.iter().map(|(node, gpu)| NodeName::new(format!("{node}:{gpu}"))).collect();
-        self.held.insert(job, gets);
+        let names = assigned.iter().map(|(node, gpu)| NodeName::new(format!("{node}:{gpu}"))).collect();
+        self.held.insert(job, assigned);
         names
     }
 
@@ -116,9 +121,9 @@ mod tests {
     use super::*;
     use infill_model::JobId;
 
-    /// `START..END GPUS NODE,NODE`, line by line; `-` for no word on GPUs, or on nodes.
+    /// Parses lines of `START..END GPUS NODE,NODE`; `-` stands for unknown GPUs or nodes.
     fn log(lines: &str) -> JobLog {
-        let job = |(at, line): (usize, &str)| {
+        let jobs = lines.trim().lines().enumerate().map(|(at, line)| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let (start, end) = words[0].split_once("..").unwrap();
             let start = start.parse().unwrap();
@@ -140,8 +145,8 @@ mod tests {
                 gpus: words[1].parse().ok(),
                 state: String::new(),
             }
-        };
-        JobLog { jobs: lines.trim().lines().enumerate().map(job).collect(), ..JobLog::default() }
+        });
+        JobLog { jobs: jobs.collect(), ..JobLog::default() }
     }
 
     fn said(log: &JobLog) -> Vec<String> {
@@ -157,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_as_many_as_are_said() {
+    fn a_node_has_at_least_the_given_number() {
         assert_eq!(by_gpu(&log("0..10 2 a\n0..10 5 b"), Some(4)).unwrap().nodes_total, Some(9));
     }
 
@@ -168,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_refused() {
+    fn logs_without_gpus_or_with_too_many_are_refused() {
         assert_eq!(by_gpu(&log("0..10 - a\n0..10 0 b"), None), Err(GpusError::NoGpus));
         assert_eq!(by_gpu(&log("0..9 30000000 a\n0..9 30000000 a"), None), Err(GpusError::TooMany));
     }

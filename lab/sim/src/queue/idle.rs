@@ -1,4 +1,4 @@
-//! A main queue of which only the idle intervals of the nodes are known.
+//! A main queue from a log that has only the idle intervals of nodes.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct IdleQueue {
 }
 
 impl IdleQueue {
-    /// The first `most` nodes of a log, in the order in which people count.
+    /// The first `most` nodes of a log, in natural order.
     pub fn new(log: &IdleLog, most: usize) -> Self {
         let mut names: Vec<NodeName> = log.intervals.iter().map(|i| i.node.clone()).collect();
         names.sort_by(NodeName::cmp_natural);
@@ -52,7 +52,7 @@ impl IdleQueue {
         start.into_iter().chain(end).min()
     }
 
-    /// A node that is free again in the second in which it was taken stays free: nothing ran there.
+    /// The next change. A node that is taken and freed in the same second stays free: no job ran there.
     pub(super) fn advance(&mut self) -> Option<QueueChange> {
         let at = self.next_change()?;
         self.moments += 1;

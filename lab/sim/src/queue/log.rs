@@ -1,8 +1,8 @@
-//! A main queue of which the jobs are known: replays their starts and ends, and plans what waits.
+//! A main queue from a job log: replays starts and ends, and plans the starts of pending jobs.
 //!
-//! Where the log names no nodes, a job that starts gets, of the nodes that no main job uses, first those that
-//! backfill had planned for it, then those that are planned for nobody or latest, lowest numbers first: as
-//! Slurm would.
+//! If the log does not name a job's nodes, the job gets nodes that no main job uses, as Slurm would choose
+//! them: first those that backfill had planned for it, then those that are planned for no job, or latest.
+//! Nodes with lower numbers come first.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -14,16 +14,16 @@ use infill_model::{
     trace::{JobLog, LoggedJob},
 };
 
-/// Limit of a job that has none, s: backfill believes that it takes a day.
+/// Assumed limit of a job that has none, s: a day.
 const NO_LIMIT_SECS: i64 = 86_400;
 
-/// Replays a job log on a machine that is empty at first.
+/// Replays a job log on a cluster that is empty at first.
 #[derive(Clone, Debug)]
 pub struct LogQueue {
     names: Vec<NodeName>,
-    /// By start.
+    /// The jobs of the log, by start.
     jobs: Vec<LoggedJob>,
-    /// Nodes that the log names, by job; empty where it names none.
+    /// The nodes that the log names for each job; empty if it names none.
     named: Vec<Vec<NodeIx>>,
     /// Indices of jobs by submission.
     by_submit: Vec<usize>,
@@ -32,21 +32,21 @@ pub struct LogQueue {
     ends: BinaryHeap<Reverse<(i64, usize)>>,
     /// Submitted jobs that have not started, by submission.
     waiting: BTreeSet<(i64, usize)>,
-    /// How many jobs run on each node: some machines let several share one.
+    /// Number of jobs on each node. On some clusters several jobs share a node.
     users: Vec<u32>,
     held: BTreeMap<usize, Vec<NodeIx>>,
     plan: Vec<PlannedJob>,
     plan_number: u64,
     first_planned: Vec<Option<PlannedUse>>,
     start: i64,
-    /// Nodes that jobs should have had but could not, for others had them.
+    /// Number of nodes that jobs should have had but did not get because others had them.
     pub short: u64,
 }
 
 impl LogQueue {
-    /// A log on a machine of `nodes` nodes, or of as many as the log names; by default as many as the log
-    /// says, or as its jobs need at once. What happened before the log is complete is replayed too, but lies
-    /// before [`LogQueue::span`].
+    /// A log on a cluster of `nodes` nodes, but at least those that the log names. The default is the log's
+    /// total, or else the most nodes that its jobs hold at once. Events before the log is complete are
+    /// replayed too, but lie before `time_span`.
     pub fn new(log: &JobLog, nodes: Option<usize>) -> Self {
         let names = all_node_names(log, nodes);
         let numbers: BTreeMap<&NodeName, NodeIx> = names.iter().zip(0..).collect();
@@ -82,7 +82,7 @@ impl LogQueue {
     }
 
     pub(super) fn time_span(&self) -> (i64, i64) {
-        // After the last start the machine only empties: that is the end of the log, not of the queue.
+        // The span ends with the last start: after it, the replayed cluster only empties.
         let end = self.jobs.last().map_or(self.start, |j| j.start);
         (self.start, end.max(self.start))
     }
@@ -126,7 +126,7 @@ impl LogQueue {
             moment.taken.push(taken);
             self.next_start += 1;
         }
-        // A node that one job leaves to the next is no gap.
+        // A node that the next job takes in the same second is not a gap.
         let retaken: BTreeSet<NodeIx> = moment.taken.iter().flat_map(|t| t.nodes.iter().copied()).collect();
         moment.freed.retain(|node| !retaken.contains(node));
         self.plan_ahead(at);
@@ -159,13 +159,15 @@ impl LogQueue {
             (0..self.users.len()).filter(|n| self.is_free(*n)).map(|n| n as NodeIx).collect();
         let own: BTreeSet<NodeIx> =
             self.plan.iter().filter(|p| p.job == id).flat_map(|p| p.nodes.iter().copied()).collect();
-        let later = |n: &NodeIx| Reverse(self.planned_use(*n).map_or(i64::MAX, |p| p.at));
-        free.sort_by_key(|n| (!own.contains(n), later(n), *n));
+        free.sort_by_key(|node| {
+            let planned_at = self.planned_use(*node).map_or(i64::MAX, |planned| planned.at);
+            (!own.contains(node), Reverse(planned_at), *node)
+        });
         free.truncate(wanted);
         free
     }
 
-    /// When each node is free, as far as limits tell.
+    /// When each node is expected to be free, by the limits of the jobs on it.
     pub(super) fn believed_ends(&self, now: i64) -> FreeTimeline {
         let mut free = FreeTimeline::default();
         free.add_nodes(now, (0..self.users.len()).filter(|n| self.is_free(*n)).map(|n| n as NodeIx));
@@ -173,27 +175,30 @@ impl LogQueue {
         for (job, nodes) in &self.held {
             let logged = &self.jobs[*job];
             let end = logged.start.saturating_add(logged.limit_secs.unwrap_or(NO_LIMIT_SECS));
-            // What is over its limit may end at any moment.
+            // A job that has exceeded its limit may end at any moment.
             let end = end.max(now + 1);
-            let is_shared = |n: &NodeIx| self.users[*n as usize] > 1;
-            free.add_nodes(end, nodes.iter().copied().filter(|n| !is_shared(n)));
-            for node in nodes.iter().filter(|n| is_shared(n)) {
-                let last = shared.entry(*node).or_insert(end);
+            let (on_shared, alone): (Vec<NodeIx>, Vec<NodeIx>) =
+                nodes.iter().copied().partition(|node| self.users[*node as usize] > 1);
+            free.add_nodes(end, alone);
+            for node in on_shared {
+                let last = shared.entry(node).or_insert(end);
                 *last = end.max(*last);
             }
         }
-        shared.into_iter().for_each(|(node, end)| free.add_nodes(end, [node]));
+        for (node, end) in shared {
+            free.add_nodes(end, [node]);
+        }
         free
     }
 
     fn plan_ahead(&mut self, now: i64) {
         let free = self.believed_ends(now);
-        let waiting = |(_, i): &(i64, usize)| {
-            let job = &self.jobs[*i];
+        let waiting = self.waiting.iter().map(|(_, index)| {
+            let job = &self.jobs[*index];
             let limit_secs = job.limit_secs.unwrap_or(NO_LIMIT_SECS);
             WaitingJob { job: job.id, nodes: job.nodes as usize, limit_secs }
-        };
-        let plan = backfill::plan_starts(now, self.waiting.iter().map(waiting), free);
+        });
+        let plan = backfill::plan_starts(now, waiting, free);
         if plan != self.plan {
             self.plan = plan;
             self.plan_number += 1;
@@ -209,14 +214,13 @@ impl LogQueue {
     }
 }
 
-/// The names of the log's nodes, and made up ones for those that no job names, in the order in which people
-/// count.
+/// The names of the log's nodes, and generated names for nodes that no job names, in natural order.
 fn all_node_names(log: &JobLog, nodes: Option<usize>) -> Vec<NodeName> {
     let mut names: Vec<NodeName> = log.jobs.iter().flat_map(|j| j.node_list.iter().cloned()).collect();
     names.sort_by(NodeName::cmp_natural);
     names.dedup();
-    let said = nodes.or(log.nodes_total.map(|n| n as usize));
-    let total = said.unwrap_or_else(|| most_at_once(log.jobs.iter().filter(|j| j.node_list.is_empty())));
+    let given = nodes.or(log.nodes_total.map(|n| n as usize));
+    let total = given.unwrap_or_else(|| most_at_once(log.jobs.iter().filter(|j| j.node_list.is_empty())));
     let missing = total.saturating_sub(names.len());
     let width = total.to_string().len();
     let prefix = if names.is_empty() { "n" } else { "unnamed" };
@@ -225,7 +229,7 @@ fn all_node_names(log: &JobLog, nodes: Option<usize>) -> Vec<NodeName> {
     names
 }
 
-/// Most nodes that jobs hold at a time.
+/// The most nodes that these jobs hold at a time.
 fn most_at_once<'a>(jobs: impl Iterator<Item = &'a LoggedJob>) -> usize {
     let changes = jobs.flat_map(|j| [(j.end, -i64::from(j.nodes)), (j.start, i64::from(j.nodes))]);
     let mut changes: Vec<(i64, i64)> = changes.collect();

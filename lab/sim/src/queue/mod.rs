@@ -1,7 +1,6 @@
-//! The main queue as it was recorded: which nodes it takes and gives back, and what its backfill plans.
+//! The recorded main queue: the nodes that it takes and gives back, and the starts that backfill plans.
 //!
-//! Nothing here depends on the malleable jobs: the recorded starts and ends are replayed, never scheduled
-//! anew.
+//! It does not depend on the malleable jobs: recorded starts and ends are replayed, and never rescheduled.
 
 mod backfill;
 mod gpus;
@@ -15,10 +14,10 @@ pub use gpus::{GpusError, by_gpu};
 pub use idle::IdleQueue;
 pub use log::LogQueue;
 
-/// A node by its number: its place among the names in the order in which people count.
+/// A node by its number: the index of its name in natural order.
 pub(crate) type NodeIx = u32;
 
-/// What changes at one moment. Nodes of one job that end and start at once are given back first.
+/// The changes at one moment. Apply `freed` before `taken`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueChange {
     /// The moment, s on the log's clock.
@@ -29,7 +28,7 @@ pub struct QueueChange {
     pub taken: Vec<TakenNodes>,
 }
 
-/// Nodes that one job of the main queue takes.
+/// Nodes that one main job takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TakenNodes {
     /// The job.
@@ -38,7 +37,7 @@ pub struct TakenNodes {
     pub nodes: Vec<NodeIx>,
 }
 
-/// When the main queue wants a node, as far as it can be known beforehand.
+/// When the main queue wants a node, as far as the foresight shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedUse {
     /// The moment.
@@ -47,29 +46,29 @@ pub struct PlannedUse {
     pub job: JobId,
 }
 
-/// What of the future may be known.
+/// The part of the main queue's future that a policy may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foresight {
     /// Nothing.
     None,
-    /// What backfill plans: from the limits of jobs that run, and the queue. An idle log tells nothing of
-    /// this.
+    /// Backfill's plans, from the limits of running jobs and the queue. An idle log has no such plans.
     Backfill,
-    /// The true ends of an idle log. No real scheduler knows them; they show what knowing would be worth.
+    /// The true ends of an idle log's intervals. No real scheduler knows them; they show the value of knowing
+    /// them.
     Truth,
 }
 
 /// A recorded main queue, replayed from its beginning.
 #[derive(Clone, Debug)]
 pub enum MainQueue {
-    /// From the intervals in which nodes were idle.
+    /// Replayed from the intervals in which nodes were idle.
     Idle(IdleQueue),
-    /// From a job log.
+    /// Replayed from a job log.
     Log(LogQueue),
 }
 
 impl MainQueue {
-    /// Names of the nodes.
+    /// Names of the nodes, by number.
     pub fn node_names(&self) -> &[NodeName] {
         match self {
             MainQueue::Idle(q) => q.node_names(),
@@ -77,7 +76,7 @@ impl MainQueue {
         }
     }
 
-    /// First and last moment of the log.
+    /// First and last moment of the log, s.
     pub fn time_span(&self) -> (i64, i64) {
         match self {
             MainQueue::Idle(q) => q.time_span(),
@@ -93,7 +92,7 @@ impl MainQueue {
         }
     }
 
-    /// Goes on to the next moment.
+    /// Steps to the next moment; `None` at the end of the log.
     pub fn advance(&mut self) -> Option<QueueChange> {
         match self {
             MainQueue::Idle(q) => q.advance(),
@@ -106,12 +105,12 @@ impl MainQueue {
         match (self, foresight) {
             (_, Foresight::None) | (MainQueue::Idle(_), Foresight::Backfill) => None,
             (MainQueue::Idle(q), Foresight::Truth) => q.idle_until(node),
-            // Where its jobs will start depends on what was planned: there is no other truth.
+            // Where its jobs start depends on the plan, so there are no other true ends.
             (MainQueue::Log(q), _) => q.planned_use(node),
         }
     }
 
-    /// Jobs that backfill has planned, and a number that changes when the plan does.
+    /// The jobs that backfill has planned, and a number that changes with the plan.
     pub fn backfill_plan(&self) -> (&[PlannedJob], u64) {
         match self {
             MainQueue::Idle(_) => (&[], 0),

@@ -1,4 +1,4 @@
-//! Replays of small logs.
+//! Tests that replay small logs.
 
 use super::*;
 use infill_model::trace::{IdleInterval, IdleLog, JobLog, LoggedJob};
@@ -25,7 +25,7 @@ fn replay(jobs: Vec<LoggedJob>) -> LogQueue {
     LogQueue::new(&JobLog { jobs, nodes_total: Some(4), ..JobLog::default() }, None)
 }
 
-/// Goes on up to a moment, and returns what was taken then.
+/// Steps up to a moment, and returns the nodes that were taken last.
 fn up_to(queue: &mut LogQueue, at: i64) -> Vec<TakenNodes> {
     let mut taken = Vec::new();
     while queue.next_change().is_some_and(|next| next <= at) {
@@ -67,7 +67,7 @@ fn a_job_starts_where_it_was_planned_and_else_on_nodes_that_are_wanted_last() {
     assert_eq!(queue.short, 0);
 }
 
-/// Replays all, and returns when each node was given back and taken.
+/// Replays the whole log, and returns the nodes that were freed and taken at each moment.
 fn replayed(queue: &mut LogQueue) -> Vec<(i64, Vec<NodeIx>, Vec<NodeIx>)> {
     std::iter::from_fn(|| queue.advance())
         .map(|m: QueueChange| (m.at, m.freed, m.taken.into_iter().flat_map(|t| t.nodes).collect()))
@@ -84,7 +84,7 @@ fn a_node_that_jobs_share_is_idle_when_the_last_has_ended() {
     let second = on(&["a1", "a2"], logged(2, 50, 50, 300, 400, 2));
     let waits = logged(3, 60, 400, 410, 10, 2);
     let mut queue = replay(vec![first, second, waits]);
-    // Four nodes, of which jobs name two.
+    // Four nodes; jobs name two of them.
     assert_eq!(queue.node_names().iter().map(NodeName::as_str).collect::<Vec<_>>()[..2], ["a1", "a2"]);
     assert_eq!(queue.node_names().len(), 4);
     up_to(&mut queue, 60);
@@ -96,7 +96,7 @@ fn a_node_that_jobs_share_is_idle_when_the_last_has_ended() {
 }
 
 #[test]
-fn what_began_before_the_log_is_complete_is_there_at_its_start() {
+fn jobs_from_before_the_log_is_complete_run_at_its_start() {
     let jobs = vec![
         on(&["a1"], logged(1, 0, 0, 900, 1000, 1)),
         on(&["a2"], logged(2, 500, 500, 600, 1000, 1)),

@@ -1,5 +1,5 @@
-//! Where malleable jobs come from: a list, an endless supply, or a search that submits the next jobs when
-//! some have ended.
+//! The sources of malleable jobs: a list, an endless supply, or a search that submits new jobs when earlier
+//! ones have ended.
 
 mod search;
 
@@ -13,34 +13,35 @@ use infill_model::{
 };
 pub use search::{ArchitectureSearch, HalvingSearch};
 
-/// Ids of malleable jobs begin here: a log's own are smaller.
+/// Ids of malleable jobs begin here. The ids of a log's jobs are smaller.
 const FIRST_ID: u32 = 1_000_000_000;
 
 /// What a sample is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleWorth {
-    /// The same in all jobs.
+    /// 1 in all jobs.
     Sample,
-    /// As much of a node-second as it takes at the job's smallest size: jobs count in different units.
+    /// The node-seconds that it takes at the job's smallest size. This makes jobs comparable that count
+    /// samples in different units.
     NodeSecond,
 }
 
-/// A job to be submitted.
+/// A job that will be submitted.
 #[derive(Clone, Debug)]
 pub struct JobSubmission {
-    /// Name.
+    /// Name of the job.
     pub name: String,
-    /// Jobs that run the same program share a profile of this name.
+    /// The name of the profile that all jobs with the same program share.
     pub program: String,
-    /// True throughput.
+    /// True throughput, samples a second.
     pub curve: Arc<ScalingCurve>,
-    /// Smallest and largest size.
+    /// Smallest and largest size, nodes.
     pub sizes: (u32, u32),
-    /// Samples to be made; infinite for a job that never ends.
+    /// Samples to make; infinite for a job that never ends.
     pub samples: f64,
     /// Weight of the job.
     pub weight: f64,
-    /// Its owner, if anybody knows.
+    /// Its owner; `None` if unknown.
     pub user: Option<String>,
 }
 
@@ -49,7 +50,7 @@ pub struct JobSubmission {
 pub struct JobSupply {
     source: SupplySource,
     worth: SampleWorth,
-    /// Orders by time, s since the start.
+    /// Submissions by time, s since the start.
     due: BTreeMap<i64, Vec<JobSubmission>>,
     start: i64,
     ids: u32,
@@ -65,23 +66,23 @@ enum SupplySource {
 /// Why a workload cannot be simulated.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum SupplyError {
-    /// A job names a curve that no file has.
+    /// A job names a curve that is in no file.
     #[error("job {job} needs the curve {curve:?}; there are {known}")]
     UnknownCurve {
         /// The job.
         job: String,
         /// The curve.
         curve: String,
-        /// What there is.
+        /// The names of the curves in the files.
         known: String,
     },
-    /// No curve at all.
+    /// There are no curves.
     #[error("no curve is known: name a file of curves")]
     NoCurve,
 }
 
 impl JobSupply {
-    /// `jobs` jobs that never end, submitted at once, with the curves in turn.
+    /// `jobs` jobs that never end, all submitted at the start, with the curves in turn.
     pub fn endless_jobs(
         jobs: u32,
         curves: &[NamedCurve],
@@ -91,17 +92,17 @@ impl JobSupply {
         if curves.is_empty() {
             return Err(SupplyError::NoCurve);
         }
-        let order = |(k, c): (u32, &NamedCurve)| JobSubmission {
-            name: format!("{}-{}", c.name, k + 1),
-            program: c.name.clone(),
-            curve: Arc::new(c.curve.clone()),
+        let submissions = (1..=jobs).zip(curves.iter().cycle()).map(|(number, curve)| JobSubmission {
+            name: format!("{}-{number}", curve.name),
+            program: curve.name.clone(),
+            curve: Arc::new(curve.curve.clone()),
             sizes,
             samples: f64::INFINITY,
             weight: 1.0,
             user: None,
-        };
-        let orders = (0..jobs).zip(curves.iter().cycle()).map(order).collect();
-        Ok(JobSupply::with_source(SupplySource::Fixed, BTreeMap::from([(0, orders)]), worth))
+        });
+        let due = BTreeMap::from([(0, submissions.collect())]);
+        Ok(JobSupply::with_source(SupplySource::Fixed, due, worth))
     }
 
     /// The jobs of a list.
@@ -143,8 +144,8 @@ impl JobSupply {
         Ok(JobSupply::with_source(SupplySource::Nas(search), BTreeMap::from([(0, first)]), worth))
     }
 
-    fn require_jobs(orders: Vec<JobSubmission>) -> Result<Vec<JobSubmission>, SupplyError> {
-        if orders.is_empty() { Err(SupplyError::NoCurve) } else { Ok(orders) }
+    fn require_jobs(submissions: Vec<JobSubmission>) -> Result<Vec<JobSubmission>, SupplyError> {
+        if submissions.is_empty() { Err(SupplyError::NoCurve) } else { Ok(submissions) }
     }
 
     fn with_source(
@@ -168,24 +169,26 @@ impl JobSupply {
     /// The jobs that are submitted now.
     pub(super) fn submit_due(&mut self, now: i64) -> Vec<SimJob> {
         let later = self.due.split_off(&(now - self.start + 1));
-        let orders = std::mem::replace(&mut self.due, later).into_values().flatten();
+        let submissions = std::mem::replace(&mut self.due, later).into_values().flatten();
         let mut jobs = Vec::new();
         let worth = self.worth;
-        for order in orders {
+        for submission in submissions {
             self.ids += 1;
-            let mut job = SimJob::new(JobId(self.ids), &order.program, order.curve, order.sizes, now);
+            let mut job =
+                SimJob::new(JobId(self.ids), &submission.program, submission.curve, submission.sizes, now);
             let SubmittedJob { curve, min_nodes, .. } = &job.submitted;
             let unit = curve.rate(*min_nodes) / f64::from(*min_nodes);
             let per_sample = if worth == SampleWorth::NodeSecond && unit > 0.0 { 1.0 / unit } else { 1.0 };
-            (job.submitted.name, job.submitted.budget) = (order.name, order.samples);
-            job.submitted.weight = order.weight * per_sample;
-            job.submitted.user = order.user;
+            job.submitted.name = submission.name;
+            job.submitted.budget = submission.samples;
+            job.submitted.weight = submission.weight * per_sample;
+            job.submitted.user = submission.user;
             jobs.push(job);
         }
         jobs
     }
 
-    /// Takes note of a job's end, which may bring new ones in the same second.
+    /// Records the end of a job. A search may then submit new jobs in the same second.
     pub(super) fn job_ended(&mut self, job: &SimJob, now: i64) {
         let new = match &mut self.source {
             SupplySource::Fixed => Vec::new(),

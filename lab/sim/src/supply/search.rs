@@ -1,4 +1,4 @@
-//! Searches: for hyper-parameters by successive halving, and for architectures.
+//! Searches that submit jobs: for hyper-parameters by successive halving, and for architectures.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ const FIRST_RUNG_NODE_SECS: f64 = 1200.0;
 /// for ShuffleNet on a node of Summit.
 const ARCHITECTURE_NODE_SECS: (f64, f64) = (3600.0, 28800.0);
 
-/// By how much architectures scale worse (above 1) or better (below) than the program that they are derived
-/// from: the exponent of its efficiency, from and to.
+/// Range of the exponent of an architecture's efficiency, relative to the program that it is derived from. An
+/// architecture scales worse with an exponent above 1, and better with one below.
 const EXPONENT_RANGE: (f64, f64) = (0.3, 3.0);
 
-/// Speed of architectures on one node relative to that program, from and to.
+/// Range of the speed of an architecture on one node, relative to that program.
 const SPEED_RANGE: (f64, f64) = (0.2, 5.0);
 
-/// Successive halving (Jamieson and Talwalkar, 2016): `trials` configurations train with a small budget; when
-/// all have, the best `1 / eta` of them go on with `eta` times the budget, and so on to the last. Then the
-/// next bracket begins.
+/// Successive halving (Jamieson and Talwalkar, 2016). `trials` configurations train with a small budget. When
+/// all have ended, the best `1 / eta` of them continue with `eta` times the budget, and so on to the last
+/// one. Then the next bracket begins.
 #[derive(Clone, Debug)]
 pub struct HalvingSearch {
     curves: Vec<NamedCurve>,
     sizes: (u32, u32),
     trials: u32,
     eta: u32,
-    dice: SeededRandom,
+    random: SeededRandom,
     bracket: u32,
     rung: u32,
     running: BTreeSet<String>,
@@ -39,15 +39,15 @@ pub struct HalvingSearch {
 }
 
 impl HalvingSearch {
-    /// A search with at least 2 trials a bracket and a factor of at least 2; each bracket trains the next of
-    /// the curves.
+    /// A search with at least 2 trials per bracket and a factor of at least 2. Each bracket uses the next
+    /// curve.
     pub fn new(trials: u32, eta: u32, curves: &[NamedCurve], sizes: (u32, u32), seed: u64) -> Self {
         HalvingSearch {
             curves: curves.to_vec(),
             sizes,
             trials: trials.max(2),
             eta: eta.max(2),
-            dice: SeededRandom::new(seed),
+            random: SeededRandom::new(seed),
             bracket: 0,
             rung: 0,
             running: BTreeSet::new(),
@@ -70,7 +70,7 @@ impl HalvingSearch {
         let program = curve.name.clone();
         let bracket = self.bracket;
         let rung = self.rung;
-        let order = |trial: &u32| JobSubmission {
+        let submissions = self.rung_trials.iter().map(|trial| JobSubmission {
             name: format!("{program}-{bracket}.{trial}-rung{rung}"),
             program: program.clone(),
             curve: Arc::clone(&shared),
@@ -78,10 +78,10 @@ impl HalvingSearch {
             samples,
             weight: 1.0,
             user: None,
-        };
-        let orders: Vec<JobSubmission> = self.rung_trials.iter().map(order).collect();
-        self.running = orders.iter().map(|o| o.name.clone()).collect();
-        orders
+        });
+        let submissions: Vec<JobSubmission> = submissions.collect();
+        self.running = submissions.iter().map(|submission| submission.name.clone()).collect();
+        submissions
     }
 
     pub(super) fn trial_ended(&mut self, name: &str) -> Vec<JobSubmission> {
@@ -93,25 +93,26 @@ impl HalvingSearch {
         if next == 0 {
             return self.first_jobs();
         }
-        // Which trials are best has nothing to do with how fast they ran.
+        // The best trials are drawn at random: quality does not depend on speed.
         let mut best = std::mem::take(&mut self.rung_trials);
         while best.len() > next {
-            best.swap_remove(self.dice.index_below(best.len()));
+            best.swap_remove(self.random.index_below(best.len()));
         }
         best.sort_unstable();
-        (self.rung_trials, self.rung) = (best, self.rung + 1);
+        self.rung_trials = best;
+        self.rung += 1;
         self.rung_jobs()
     }
 }
 
-/// A search for architectures: always as many of them train; when one has, the next is tried. Each scales in
-/// its own way.
+/// A search for architectures. A fixed number of them train at a time; when one ends, the next begins. Each
+/// has its own scaling curve.
 #[derive(Clone, Debug)]
 pub struct ArchitectureSearch {
     curves: Vec<NamedCurve>,
     sizes: (u32, u32),
     at_once: u32,
-    dice: SeededRandom,
+    random: SeededRandom,
     count: u32,
 }
 
@@ -122,7 +123,7 @@ impl ArchitectureSearch {
             curves: curves.to_vec(),
             sizes,
             at_once,
-            dice: SeededRandom::new(seed),
+            random: SeededRandom::new(seed),
             count: 0,
         }
     }
@@ -140,10 +141,10 @@ impl ArchitectureSearch {
             return None;
         }
         self.count += 1;
-        let parent = self.dice.index_below(self.curves.len());
-        let exponent = self.dice.log_uniform(EXPONENT_RANGE);
-        let speed = self.dice.log_uniform(SPEED_RANGE);
-        let node_secs = self.dice.log_uniform(ARCHITECTURE_NODE_SECS);
+        let parent = self.random.index_below(self.curves.len());
+        let exponent = self.random.log_uniform(EXPONENT_RANGE);
+        let speed = self.random.log_uniform(SPEED_RANGE);
+        let node_secs = self.random.log_uniform(ARCHITECTURE_NODE_SECS);
         let curve = derive_curve(&self.curves.get(parent)?.curve, exponent, speed);
         let name = format!("arch-{}", self.count);
         Some(JobSubmission {
@@ -158,7 +159,7 @@ impl ArchitectureSearch {
     }
 }
 
-/// A curve with another speed, and the efficiency of the old to this power.
+/// A curve with `speed` times the speed on one node, and the old efficiency to the power `exponent`.
 fn derive_curve(curve: &ScalingCurve, exponent: f64, speed: f64) -> ScalingCurve {
     let one = curve.rate(1);
     ScalingCurve::new(

@@ -1,8 +1,8 @@
-//! The figures of policies, gaps and jobs.
+//! The page's figures of policies, gaps and jobs.
 
 use super::figure::PageFigure;
 use super::jobs::JobComparison;
-use crate::simulate::document::{LossShares, SimulationDocument};
+use crate::simulate::document::{LossShares, PolicyRow, SimulationDocument};
 use infill_gaps::{GapStatistics, LengthBin};
 use infill_model::duration;
 use infill_present::{
@@ -12,15 +12,15 @@ use infill_present::{
 };
 use infill_sim::{FairnessScore, PolicyScore, SeriesPoint};
 
-/// Lines that a table of the time has at most.
+/// Most lines of a table over time.
 const MOST_PARTS: f64 = 64.0;
 
-/// Lengths of their times, s.
+/// Possible lengths of a line's time, s.
 const PARTS_SECS: [f64; 11] =
     [60.0, 300.0, 900.0, 1800.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 604_800.0];
 
-/// Idle nodes, and those that malleable jobs hold, over time; of the policies only the shown one until asked
-/// for. `start` is the log's first moment, s.
+/// Idle nodes and nodes that malleable jobs hold over time. At first only the line of the shown policy is
+/// visible. `start` is the log's first moment, s.
 pub(crate) fn series_figure(
     outcomes: &[&PolicyScore],
     shown: &PolicyScore,
@@ -28,24 +28,19 @@ pub(crate) fn series_figure(
     span_secs: f64,
 ) -> PageFigure {
     let (unit, secs) = LongDuration(span_secs).unit_with_secs();
-    let points = |samples: &[SeriesPoint], of: fn(&SeriesPoint) -> f64| -> Vec<(f64, f64)> {
-        let last = samples.last().map(|s| (s.at + s.secs, of(s)));
-        let points = samples.iter().map(|s| (s.at, of(s))).chain(last);
-        points.map(|(at, nodes)| ((at - start as f64) / secs, nodes)).collect()
-    };
     let idle = StepLine {
         name: "idle".to_owned(),
         colour: SeriesColour::Grey,
         is_filled: true,
         is_shown: true,
-        points: points(&shown.series, |s| s.idle),
+        points: step_points(&shown.series, start, secs, |s| s.idle),
     };
     let held = outcomes.iter().enumerate().map(|(i, outcome)| StepLine {
         name: format!("held under {}", outcome.policy),
         colour: SeriesColour::Of(i),
         is_filled: false,
         is_shown: outcome.policy == shown.policy,
-        points: points(&outcome.series, |s| s.held),
+        points: step_points(&outcome.series, start, secs, |s| s.held),
     });
     let title = "Idle and harvested nodes";
     let steps = StepFigure {
@@ -68,7 +63,19 @@ pub(crate) fn series_figure(
     }
 }
 
-/// How long gaps last, by gaps and by node-time.
+/// The points of a line over time, in units of `unit_secs` since `start`, with the end of the last stretch.
+fn step_points(
+    series: &[SeriesPoint],
+    start: i64,
+    unit_secs: f64,
+    value: fn(&SeriesPoint) -> f64,
+) -> Vec<(f64, f64)> {
+    let end = series.last().map(|point| (point.at + point.secs, value(point)));
+    let points = series.iter().map(|point| (point.at, value(point))).chain(end);
+    points.map(|(at, nodes)| ((at - start as f64) / unit_secs, nodes)).collect()
+}
+
+/// The distribution of the lengths of gaps, by gaps and by node-time.
 pub(crate) fn gap_lengths_figure(found: &GapStatistics) -> PageFigure {
     let used = used_bins(&found.histogram);
     let series = |name: &str, colour, share: fn(&LengthBin) -> f64, whole: f64| RowSeries {
@@ -95,40 +102,45 @@ pub(crate) fn gap_lengths_figure(found: &GapStatistics) -> PageFigure {
 
 /// The bins from the first to the last that holds a gap.
 fn used_bins(bins: &[LengthBin]) -> Vec<&LengthBin> {
-    let is_used = |bin: &LengthBin| bin.gaps > 0;
-    let first = bins.iter().position(is_used).unwrap_or(0);
-    let last = bins.iter().rposition(is_used).map_or(0, |last| last + 1);
-    bins.iter().take(last).skip(first).collect()
+    let first = bins.iter().position(|bin| bin.gaps > 0).unwrap_or(0);
+    let end = bins.iter().rposition(|bin| bin.gaps > 0).map_or(0, |last| last + 1);
+    bins.iter().take(end).skip(first).collect()
 }
 
-/// `30 s–1 min`.
+/// The name of a bin, such as `30 s–1 min`.
 fn bin_name(bin: &LengthBin) -> String {
-    let word = |secs: f64| match secs {
-        s if s < 60.0 => format!("{s:.0} s"),
-        s if s < 3600.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.0} h", s / 3600.0),
-    };
     match bin.to_secs {
-        Some(to) if bin.from_secs <= 0.0 => format!("under {}", word(to)),
-        Some(to) => format!("{}–{}", word(bin.from_secs), word(to)),
-        None => format!("from {}", word(bin.from_secs)),
+        Some(to) if bin.from_secs <= 0.0 => format!("under {}", short_duration(to)),
+        Some(to) => format!("{}–{}", short_duration(bin.from_secs), short_duration(to)),
+        None => format!("from {}", short_duration(bin.from_secs)),
     }
 }
 
+fn short_duration(secs: f64) -> String {
+    match secs {
+        s if s < 60.0 => format!("{s:.0} s"),
+        s if s < 3600.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.0} h", s / 3600.0),
+    }
+}
+
+fn format_length(secs: i64) -> String {
+    duration::format_duration(secs as f64)
+}
+
 fn gap_sentence(found: &GapStatistics) -> String {
-    let (Some(gaps), Some(time)) = (found.length_by_gaps, found.length_by_node_time) else {
+    let Some((gaps, time)) = found.length_by_gaps.zip(found.length_by_node_time) else {
         return "The log has no gap.".to_owned();
     };
-    let length = |secs: i64| duration::format_duration(secs as f64);
     format!(
         "{} gaps ({} cut off by an end of the log). Half of them last at most {}, nine tenths at most {}; half of the \
          idle time lies in gaps of more than {}. Nodes become idle {} times an hour, {} at once in half of the cases \
          and {} at most. For {:.1} % of the time no node is idle.",
         found.gaps,
         found.cut_off,
-        length(gaps.p50),
-        length(gaps.p90),
-        length(time.p50),
+        format_length(gaps.p50),
+        format_length(gaps.p90),
+        format_length(time.p50),
         output::format_number(found.joins.moments_an_hour),
         found.joins.sizes.map_or(0, |q| q.p50),
         found.joins.sizes.map_or(0, |q| q.largest),
@@ -154,11 +166,11 @@ pub(crate) fn efficiency_figure(document: &SimulationDocument) -> PageFigure {
         marks: RowMarks::Bars,
     };
     let caption = "Work as a share of what the bound makes.".to_owned();
-    // The bars say their numbers.
+    // The bars show their numbers.
     PageFigure { title, caption, drawing: rows.to_html(), table: None }
 }
 
-/// What was lost, by cause.
+/// Lost work by cause.
 pub(crate) fn losses_figure(document: &SimulationDocument) -> PageFigure {
     type Share = fn(&LossShares) -> f64;
     let causes: [(&str, SeriesColour, Share); 4] = [
@@ -193,16 +205,18 @@ pub(crate) fn losses_figure(document: &SimulationDocument) -> PageFigure {
     }
 }
 
-/// Jain's indices of the policies that have one; of users where jobs name theirs. `None` where there is none.
+/// Jain's indices of the policies that have one, over jobs, and over users if jobs have users. `None` if no
+/// policy has an index.
 pub(crate) fn fairness_figure(document: &SimulationDocument) -> Option<PageFigure> {
-    let known = || document.policies.iter().filter(|row| row.fairness.jain_jobs.is_some());
-    let series = |name: &str, colour, of: fn(&FairnessScore) -> Option<f64>| RowSeries {
-        name: name.to_owned(),
-        colour: SeriesColour::Of(colour),
-        values: known().map(|row| 100.0 * of(&row.fairness).unwrap_or(0.0)).collect(),
-    };
-    let users = known().any(|row| row.fairness.jain_users.is_some());
-    let users = users.then(|| series("users", 2, |f| f.jain_users));
+    let with_index: Vec<&PolicyRow> =
+        document.policies.iter().filter(|row| row.fairness.jain_jobs.is_some()).collect();
+    if with_index.is_empty() {
+        return None;
+    }
+    let mut series = vec![fairness_series(&with_index, "jobs", 0, |f| f.jain_jobs)];
+    if with_index.iter().any(|row| row.fairness.jain_users.is_some()) {
+        series.push(fairness_series(&with_index, "users", 2, |f| f.jain_users));
+    }
     let title = "Fairness by policy";
     let rows = RowFigure {
         id: "fairness",
@@ -210,34 +224,47 @@ pub(crate) fn fairness_figure(document: &SimulationDocument) -> Option<PageFigur
         row: "policy",
         values: "Jain's index, %",
         sign: " %",
-        names: known().map(|row| row.policy.clone()).collect(),
-        series: std::iter::once(series("jobs", 0, |f| f.jain_jobs)).chain(users).collect(),
+        names: with_index.iter().map(|row| row.policy.clone()).collect(),
+        series,
         marks: RowMarks::Bars,
     };
     let caption = "Jain's index of the nodes that each had on average while it was in the queue: 100 % where all had as \
                    many, 100 % divided by their number where one had all."
         .to_owned();
     let table = (rows.series.len() > 1).then(|| rows.to_table());
-    (!rows.names.is_empty()).then(|| PageFigure { title, caption, drawing: rows.to_html(), table })
+    Some(PageFigure { title, caption, drawing: rows.to_html(), table })
+}
+
+fn fairness_series(
+    rows: &[&PolicyRow],
+    name: &str,
+    colour: usize,
+    index: fn(&FairnessScore) -> Option<f64>,
+) -> RowSeries {
+    RowSeries {
+        name: name.to_owned(),
+        colour: SeriesColour::Of(colour),
+        values: rows.iter().map(|row| 100.0 * index(&row.fairness).unwrap_or(0.0)).collect(),
+    }
 }
 
 fn policy_names(document: &SimulationDocument) -> Vec<String> {
     document.policies.iter().map(|row| row.policy.clone()).collect()
 }
 
-/// What each job made of it.
+/// The samples of each job.
 pub(crate) fn samples_figure(jobs: &JobComparison) -> PageFigure {
     let caption = format!("Samples that each job made. {}", jobs.rest_words(|job| job.0, "samples"));
     dots_figure("samples", "Throughput by job", caption, jobs, |job| job.0)
 }
 
-/// What each job held.
+/// The node-hours of each job.
 pub(crate) fn node_hours_figure(jobs: &JobComparison) -> PageFigure {
     let caption = format!("Node-hours that each job held. {}", jobs.rest_words(|job| job.1, "node-hours"));
     dots_figure("node-hours", "Node-hours by job", caption, jobs, |job| job.1)
 }
 
-/// A dot for each job and policy; `unit` is what is counted.
+/// A dot for each job and policy. `unit` is the unit of the values.
 fn dots_figure(
     unit: &'static str,
     title: &'static str,

@@ -1,11 +1,11 @@
-//! The page's part that holds a figure.
+//! A figure of the page with its caption and table.
 
 use std::fmt::Write;
 
 use infill_present::charts::inline::NumberTable;
 use infill_present::charts::markup;
 
-/// A figure.
+/// A figure of the page.
 pub(crate) struct PageFigure {
     /// What it shows.
     pub title: &'static str,
@@ -13,12 +13,12 @@ pub(crate) struct PageFigure {
     pub caption: String,
     /// Its legend and drawing, as HTML.
     pub drawing: String,
-    /// Its numbers, where the drawing does not say them.
+    /// Its numbers, unless the drawing shows them.
     pub table: Option<NumberTable>,
 }
 
 impl PageFigure {
-    /// As HTML.
+    /// The figure as HTML.
     pub fn to_html(&self) -> String {
         let mut text = String::with_capacity(self.drawing.len() + 512);
         let title = markup::escape_html(self.title);

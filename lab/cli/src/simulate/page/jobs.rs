@@ -1,4 +1,4 @@
-//! Jobs of several policies side by side.
+//! Compares the jobs of several policies.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use infill_sim::PolicyScore;
 /// Most jobs that are shown one by one.
 const MAX_SHOWN_JOBS: usize = 50;
 
-/// What the jobs came to under one policy.
+/// The results of the jobs under one policy.
 pub(crate) struct PolicyJobs {
     /// The policy.
     pub name: String,
@@ -18,18 +18,18 @@ pub(crate) struct PolicyJobs {
     pub rest: (f64, f64),
 }
 
-/// The jobs that made most, and what they came to under each policy. Jobs of one name count as one.
+/// The jobs that made most samples, and their results under each policy. Jobs with one name count as one.
 pub(crate) struct JobComparison {
-    /// The names, of the job first that made most under the shown policy.
+    /// The names, sorted by samples under the shown policy, most first.
     pub names: Vec<String>,
-    /// How many names more there are.
+    /// Number of names that are left out.
     pub more: usize,
-    /// Under each policy.
+    /// The results under each policy.
     pub policies: Vec<PolicyJobs>,
 }
 
 impl JobComparison {
-    /// The jobs of all outcomes, sorted by what they made under `shown`; those that it never had come last.
+    /// The jobs of all outcomes, sorted by their samples under `shown`. Jobs that it does not have come last.
     pub fn from_outcomes(outcomes: &[&PolicyScore], shown: &PolicyScore) -> JobComparison {
         let mut all: BTreeMap<&str, f64> = BTreeMap::new();
         let every = outcomes.iter().flat_map(|o| &o.jobs).map(|j| (j.name.as_str(), 0.0));
@@ -46,7 +46,7 @@ impl JobComparison {
         JobComparison { names: ranked.into_iter().map(|(name, _)| name.to_owned()).collect(), more, policies }
     }
 
-    /// What the jobs that are not shown came to.
+    /// A sentence with the sums of the jobs that are left out; empty if there are none.
     pub(crate) fn rest_words(&self, of: fn((f64, f64)) -> f64, unit: &str) -> String {
         if self.more == 0 {
             return String::new();
@@ -84,10 +84,8 @@ mod tests {
     use infill_sim::JobScore;
 
     fn outcome(policy: &str, jobs: impl IntoIterator<Item = (String, f64)>) -> PolicyScore {
-        let jobs = jobs
-            .into_iter()
-            .map(|(name, samples): (String, f64)| JobScore { name, samples, ..job("", 3600.0) })
-            .collect();
+        let jobs =
+            jobs.into_iter().map(|(name, samples)| JobScore { name, samples, ..job("", 3600.0) }).collect();
         PolicyScore { policy: policy.to_owned(), jobs, ..PolicyScore::default() }
     }
 

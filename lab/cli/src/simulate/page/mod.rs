@@ -1,5 +1,5 @@
-//! The outcome as a page of HTML: one file with all that it needs, for a screen, a phone and paper. It asks
-//! for nothing from any network, and says so to the browser.
+//! The results as a page of HTML: one complete file for a screen, a phone and paper. It loads nothing from
+//! any network, and its content policy forbids that.
 
 mod charts;
 mod figure;
@@ -21,7 +21,7 @@ use infill_present::{
 };
 use infill_sim::PolicyScore;
 
-/// What a page is made of.
+/// The input of a page.
 pub(crate) struct PageInput<'a> {
     /// The figures of all policies.
     pub document: &'a SimulationDocument,
@@ -33,17 +33,17 @@ pub(crate) struct PageInput<'a> {
     pub nodes: &'a [NodeName],
     /// The log's first moment, s.
     pub start: i64,
-    /// The command that made it, with file names only.
+    /// The command that made the page, with file names only.
     pub command: &'a str,
 }
 
-/// Forbids all that is not in the file.
+/// Forbids everything that is not in the file.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The page.
+/// The page as HTML.
 ///
 /// # Errors
-/// When there is no outcome.
+/// If there is no outcome.
 pub(crate) fn page_html(material: &PageInput<'_>) -> anyhow::Result<String> {
     let document = material.document;
     let shown = material.outcomes.iter().find(|o| o.policy != "bound").or(material.outcomes.first());
@@ -56,7 +56,7 @@ pub(crate) fn page_html(material: &PageInput<'_>) -> anyhow::Result<String> {
          <meta http-equiv=\"Content-Security-Policy\" content=\"{CONTENT_POLICY}\">\n<title>{title}</title>\n\
          <style>\n{}{}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p class=\"soft\">{} {}, {}; {}.{}</p>\n",
         include_str!("style.css"),
-        // A line for each policy, and one for what is idle.
+        // A line for each policy, and one for idle nodes.
         inline::figure_style(material.outcomes.len() + 1),
         subject.nodes,
         subject.unit.plural(),

@@ -1,4 +1,4 @@
-//! The outcome in sentences.
+//! The results in sentences.
 
 use crate::simulate::document::{PolicyRow, SimulationDocument};
 use infill_present::{long_duration::LongDuration, output, phrases::percent};
@@ -29,23 +29,22 @@ fn harvest_sentence(document: &SimulationDocument, shown: &PolicyRow) -> String 
 }
 
 fn main_queue_sentence(document: &SimulationDocument, shown: &PolicyRow) -> String {
-    let found = &shown.preempted;
-    let met = found.unforeseen + found.late;
-    let late = found.late;
-    // An idle log tells that nodes were taken, not by how many jobs.
+    let delays = &shown.preempted;
+    let delayed = delays.unforeseen + delays.late;
+    // An idle log shows that nodes were taken, but not by how many jobs.
     let what =
         if document.subject.idle_log { "times that the main queue took nodes it" } else { "main jobs" };
-    if met == 0 {
-        return format!("None of the {} {what} would have found a node still held.", found.jobs);
+    if delayed == 0 {
+        return format!("None of the {} {what} would have found a node still held.", delays.jobs);
     }
-    let late = match late {
+    let late = match delays.late {
         0 => "never where the start had been planned for long enough".to_owned(),
         n => format!("{n} of them though the start had been planned for long enough"),
     };
     format!(
-        "{met} of the {} {what} would have found a node still held, {late}; the longest wait would have been {:.0} s.",
-        found.jobs,
-        found.longest_secs.ceil(),
+        "{delayed} of the {} {what} would have found a node still held, {late}; the longest wait would have been {:.0} s.",
+        delays.jobs,
+        delays.longest_secs.ceil(),
     )
 }
 

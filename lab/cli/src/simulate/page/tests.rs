@@ -1,4 +1,4 @@
-//! A page of outcomes that are written down.
+//! Tests of the page for fixed results.
 
 use super::*;
 use crate::simulate::tests as samples;
@@ -44,12 +44,12 @@ fn document() -> SimulationDocument {
 }
 
 #[test]
-fn what_comes_from_outside_cannot_become_code() {
+fn text_from_input_files_cannot_become_code() {
     let page = made(&document());
     assert!(!page.contains("<script>alert") && !page.contains("</pre>.csv") && !page.contains("<n1>"));
     assert!(!page.contains("<script") && !page.contains("</script"), "the page has no script at all: {page}");
     assert!(page.contains("the jobs of &lt;/script&gt;"), "no text");
-    // Beside the axis it is short, in the table and where the reader points it is whole.
+    // It is shortened beside the axis, and complete in the table and the tooltip.
     assert!(page.contains(">&lt;/script&gt;&lt;script&gt;alert(…</text>"), "no label");
     assert!(page.contains("<td>&lt;/script&gt;&lt;script&gt;alert(1)//</td><td>1,000,000</td>"), "no table");
     assert!(page.contains("<title>&lt;n1&gt;: &lt;/script&gt;&lt;script&gt;alert(1)//</title>"), "no title");
@@ -66,7 +66,7 @@ fn figures_show_the_numbers_of_the_document() {
     let page = made(&document());
     assert_eq!((page.matches("<figure>").count(), page.matches("class=\"chart\"").count()), (8, 8));
     let series = figure(&page, "Idle and harvested nodes");
-    // 600 s of seven days are two points of two thousand: 3 idle nodes, and 2 that are held, of 3.
+    // 600 s of seven days are two points of two thousand: 3 idle nodes, and jobs hold 2 of them.
     assert!(series.contains("d=\"M0 1000v-1000h2V1000z\"><title>idle</title>"), "{series}");
     assert!(series.contains("d=\"M0 333h2\"><title>held under freetrain</title>"), "{series}");
     assert!(series.contains("id=\"series-1\" autocomplete=\"off\" checked>"), "the shown policy's line");
@@ -89,14 +89,14 @@ fn figures_show_the_numbers_of_the_document() {
 }
 
 #[test]
-fn fairness_is_drawn_as_far_as_it_is_known() {
+fn fairness_is_drawn_for_policies_that_have_an_index() {
     let mut document = document();
     document.policies[0].fairness = FairnessScore::default();
     document.policies[1].fairness.jain_users = None;
     let page = made(&document);
     let fairness = figure(&page, "Fairness by policy");
     assert!(!fairness.contains("freetrain") && !fairness.contains("users"), "{fairness}");
-    assert!(fairness.contains(">80.0 %</text>"), "a lone series says its numbers: {fairness}");
+    assert!(fairness.contains(">80.0 %</text>"), "a single series shows its numbers: {fairness}");
     document.policies[1].fairness = FairnessScore::default();
     assert!(!made(&document).contains("Fairness by policy"), "no figure of nothing");
 }

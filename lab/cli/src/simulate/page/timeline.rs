@@ -1,5 +1,5 @@
-//! Who is on the first nodes over time, as a raster: its size depends neither on how long nor on how busy the
-//! log is.
+//! A raster of the jobs on the first nodes over time. Its size does not depend on the length of the log, or
+//! on how busy it is.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use infill_present::{
 };
 use infill_sim::{NodeSpan, PolicyScore};
 
-/// Columns of the raster: about as many as a wide figure has dots.
+/// Most columns of the raster: about the pixels of a wide figure.
 const MAX_COLUMNS: usize = 900;
 
-/// Columns that even the busiest log keeps.
+/// Fewest columns of the raster, for the busiest log.
 const MIN_COLUMNS: usize = MAX_COLUMNS / 32;
 
-/// Rows of the raster at most.
+/// Most rows of the raster.
 const MAX_ROWS: usize = 128;
 
-/// Bytes of the drawing: with more, it has half as many columns.
+/// Most bytes of the drawing. With more, the number of columns is halved.
 const MAX_DRAWING_BYTES: usize = 150_000;
 
-/// A cell's use: `None` for the main queue, else by whom, `None` for nobody.
+/// A cell's use: `None` for the main queue, `Some(None)` for an idle node, else the malleable job.
 type RasterCell = Option<Option<JobId>>;
 
-/// Who is on the first nodes under a policy. `start` is the log's first moment, s.
+/// The jobs on the first nodes under a policy. `start` is the log's first moment, s.
 pub(crate) fn timeline_figure(
     outcome: &PolicyScore,
     names: &[NodeName],
@@ -35,7 +35,7 @@ pub(crate) fn timeline_figure(
 ) -> PageFigure {
     let mut columns = MAX_COLUMNS;
     loop {
-        let figure = raster_figure(outcome, names, (start, span_secs), columns);
+        let figure = raster_figure(outcome, names, start, span_secs, columns);
         if figure.drawing.len() <= MAX_DRAWING_BYTES || columns <= MIN_COLUMNS {
             return figure;
         }
@@ -46,7 +46,8 @@ pub(crate) fn timeline_figure(
 fn raster_figure(
     outcome: &PolicyScore,
     names: &[NodeName],
-    (start, span_secs): (i64, f64),
+    start: i64,
+    span_secs: f64,
     columns: usize,
 ) -> PageFigure {
     let rows = rasterize_spans(&outcome.timeline, start, span_secs, columns);
@@ -86,13 +87,13 @@ fn raster_caption(outcome: &PolicyScore, nodes: usize, jobs: usize) -> String {
     )
 }
 
-/// Who was longest in each cell, by node.
+/// The use of each cell that lasted longest, by node.
 fn rasterize_spans(spans: &[NodeSpan], start: i64, span_secs: f64, columns: usize) -> Vec<Vec<RasterCell>> {
     let nodes = spans.iter().map(|s| s.node as usize + 1).max().unwrap_or(0).min(MAX_ROWS);
     let width = (span_secs / columns as f64).max(f64::MIN_POSITIVE);
     let mut rows = vec![vec![None; columns]; nodes];
     for (node, row) in rows.iter_mut().enumerate() {
-        // Seconds in each cell by use; what is missing is the main queue's.
+        // The part of each cell by use. The rest of a cell is the main queue's.
         let mut secs: Vec<BTreeMap<Option<JobId>, f64>> = vec![BTreeMap::new(); columns];
         for span in spans.iter().filter(|s| s.node as usize == node) {
             let from = (span.from - start) as f64 / width;
@@ -120,18 +121,13 @@ fn number_jobs(rows: &[Vec<RasterCell>]) -> BTreeMap<JobId, usize> {
     jobs.into_iter().zip(0..).collect()
 }
 
-/// 0 for an idle node, 1 and more for jobs.
+/// The kind of each cell: 0 for an idle node, 1 and more for jobs, `None` for the main queue.
 fn cell_kinds(rows: &[Vec<RasterCell>], used: &BTreeMap<JobId, usize>) -> Vec<Vec<Option<usize>>> {
-    rows.iter()
-        .map(|row| {
-            row.iter()
-                .map(|cell: &RasterCell| {
-                    cell.as_ref()
-                        .map(|job| job.as_ref().map_or(0, |job: &JobId| used.get(job).map_or(0, |i| 1 + i)))
-                })
-                .collect()
-        })
-        .collect()
+    rows.iter().map(|row| row.iter().map(|cell| cell.map(|job| job_kind(job, used))).collect()).collect()
+}
+
+fn job_kind(job: Option<JobId>, used: &BTreeMap<JobId, usize>) -> usize {
+    job.and_then(|job| used.get(&job)).map_or(0, |number| number + 1)
 }
 
 #[cfg(test)]

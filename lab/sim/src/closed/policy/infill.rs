@@ -1,5 +1,5 @@
-//! infill on a closed machine: the daemon's scene, advisor, planner and checker, fed with what the simulation
-//! shows. Each GPU is a place that is lent.
+//! infill on a closed machine: the daemon's round state, advisor, planner and checker, which see the
+//! simulated machine. Each GPU is a place that is lent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,69 +21,69 @@ use infill_model::{
 };
 use infill_planner::round::{AdvisorMode, RoundConstraints, RoundInput, RoundState, check_solved_plan};
 
-/// Seconds between two rounds in which nothing happened.
+/// Seconds between two regular rounds.
 const ROUND_INTERVAL_SECS: f64 = 60.0;
 
-/// The solver is not asked: its time limit would make plans depend on how fast this machine is.
+/// The solver gets no time: with a time limit, plans would depend on the speed of this machine.
 const SOLVE_SECS: f64 = 0.0;
 
 /// Share of a restart that a job takes to save and stop.
 const SAVE_SHARE: f64 = 0.5;
 
-/// See the module's text.
+/// infill as a policy for closed machines.
 #[derive(Debug)]
 pub(crate) struct ClosedInfill {
     /// Whether it has profiles of all models from the start.
     knows_speeds: bool,
-    /// Whether jobs tell how many steps they will make.
+    /// Whether jobs declare how many steps they will make.
     knows_lengths: bool,
     config: Arc<Config>,
-    scene: RoundState,
+    state: RoundState,
     programs: BTreeMap<String, TrainingProgram>,
-    /// What is known of each job from round to round.
+    /// The measurements of each job, kept from round to round.
     watched: BTreeMap<usize, JobKnowledge>,
 }
 
-/// What is known of a job from round to round.
+/// The measurements of a job, kept from round to round.
 #[derive(Clone, Copy, Debug, Default)]
 struct JobKnowledge {
-    /// Samples a second that are believed of it on one GPU.
+    /// Estimated samples a second on one GPU.
     unit: f64,
-    /// How often it had been started when it was last measured.
+    /// Number of its starts when it was last measured.
     starts: u32,
-    /// What it did since that start.
+    /// The work that was measured since that start.
     ran: WorkReport,
 }
 
 impl ClosedInfill {
-    /// Knows how fast all models are.
+    /// infill with profiles of all models.
     pub fn with_known_speeds(setup: &ClosedSetup) -> Self {
         let mut infill = ClosedInfill { knows_speeds: true, ..ClosedInfill::with_unknown_speeds(setup) };
         let profiles = infill.programs.iter().filter_map(|(model, program)| {
             Some(program.known_profiles(setup.speeds.for_model(model)?, &setup.machine))
         });
         let profiles = profiles.flatten().collect();
-        infill.scene.job_advisor_mut().load_profiles(profiles, UnixTime::default());
+        infill.state.job_advisor_mut().load_profiles(profiles, UnixTime::default());
         infill
     }
 
-    /// Learns it while jobs run.
+    /// infill that learns speeds while jobs run.
     pub fn with_unknown_speeds(setup: &ClosedSetup) -> Self {
         let mut config = setup.config.clone();
         config.planner.solve_secs = SOLVE_SECS;
         config.slurm.partition = PARTITION.to_owned();
         let config = Arc::new(config);
-        let mut scene = RoundState::new(config.clone(), UnixTime::default());
+        let mut state = RoundState::new(config.clone(), UnixTime::default());
         let programs = TrainingProgram::all_models(setup);
         for program in programs.values() {
-            // Of a program, whichever plan or type the signature names.
+            // Estimates hold for all plans and types of a program, so the key's plan and type do not matter.
             let key = program.profile_key(&ExecPlan::default(), NodeType::new(""));
-            scene.job_advisor_mut().set_estimates(&key, rate_estimates(setup, program));
+            state.job_advisor_mut().set_estimates(&key, rate_estimates(setup, program));
         }
         ClosedInfill {
             knows_speeds: false,
             knows_lengths: setup.knows_lengths,
-            scene,
+            state,
             config,
             programs,
             watched: BTreeMap::new(),
@@ -94,7 +94,7 @@ impl ClosedInfill {
         self.programs.get(&job.submitted.model)
     }
 
-    /// What a daemon would know of the job.
+    /// The facts that a daemon would have of the job.
     fn job_facts(&self, view: &ClosedView<'_>, job: &ActiveJob, held: &[NodeName]) -> Option<JobFacts> {
         let program = self.job_program(job)?;
         let run = job.run.as_ref();
@@ -146,12 +146,12 @@ impl ClosedInfill {
         })
     }
 
-    /// The daemon's question, with the sizes that the table has on each type: how fast a model is at others
-    /// nobody has measured.
+    /// The planner's input, restricted to the sizes that the table has on each type: other sizes have no
+    /// measured speed.
     fn round_input(&self, view: &ClosedView<'_>, facts: &[JobFacts], now: UnixTime) -> RoundInput {
-        let mut question = self.scene.round_input(facts, RoundConstraints::FREE, now);
+        let mut input = self.state.round_input(facts, RoundConstraints::FREE, now);
         let jobs: BTreeMap<_, _> = view.jobs.values().map(|job| (job_id(job.id), job)).collect();
-        for job in &mut question.jobs {
+        for job in &mut input.jobs {
             let Some(program) = jobs.get(&job.id).and_then(|job| self.job_program(job)) else { continue };
             for rate in &mut job.rates {
                 let among = rate.sizes.as_ref().unwrap_or(&job.sizes);
@@ -162,29 +162,31 @@ impl ClosedInfill {
                     .or(rate.sizes.take());
             }
         }
-        question
+        input
     }
 
-    /// What a plan means for each job. Where GPUs sit is the machine's to say.
+    /// The targets of a plan. The machine decides which GPUs jobs get.
     fn closed_targets(&self, view: &ClosedView<'_>, plan: &Plan) -> Vec<ClosedTarget> {
-        let wish = |job: &ActiveJob| {
-            let planned = plan.job_plan(job_id(job.id))?;
-            let Some(first) = planned.nodes.first() else {
-                return Some(ClosedTarget::with_choice(job.id, None));
-            };
-            let pool = pool_of(view.machine, &first.node)?;
-            let gpus = planned.nodes.len() as u32;
-            let program = self.job_program(job)?;
-            let speeds = view.speeds.for_model(&job.submitted.model)?;
-            let choice = speeds.run_choices().map(|(choice, _)| choice).find(|c: &&RunChoice| {
-                c.pool == pool && c.gpus == gpus && program.is_plan(&planned.exec_plan, &c.plan)
-            })?;
-            Some(ClosedTarget::with_choice(job.id, Some(choice.clone())))
-        };
-        view.jobs.values().filter_map(wish).collect()
+        view.jobs.values().filter_map(|job| self.closed_target(view, plan, job)).collect()
     }
 
-    /// What is believed of a job that runs.
+    /// The target of one job; `None` if the plan does not name it, or if no choice of the table matches.
+    fn closed_target(&self, view: &ClosedView<'_>, plan: &Plan, job: &ActiveJob) -> Option<ClosedTarget> {
+        let planned = plan.job_plan(job_id(job.id))?;
+        let Some(first) = planned.nodes.first() else {
+            return Some(ClosedTarget::with_choice(job.id, None));
+        };
+        let pool = pool_of(view.machine, &first.node)?;
+        let gpus = planned.nodes.len() as u32;
+        let program = self.job_program(job)?;
+        let speeds = view.speeds.for_model(&job.submitted.model)?;
+        let choice = speeds.run_choices().map(|(choice, _)| choice).find(|c: &&RunChoice| {
+            c.pool == pool && c.gpus == gpus && program.is_plan(&planned.exec_plan, &c.plan)
+        })?;
+        Some(ClosedTarget::with_choice(job.id, Some(choice.clone())))
+    }
+
+    /// The estimated progress of a running job.
     fn progress_estimate(
         &self,
         view: &ClosedView<'_>,
@@ -197,9 +199,9 @@ impl ClosedInfill {
         let node_type = place_type(view.machine, run.seat.pool)?;
         let plan = program.plan_name(&run.choice.plan);
         let rates = self
-            .scene
+            .state
             .job_advisor()
-            .rate_curves(&self.scene.job_input(facts), std::slice::from_ref(&node_type));
+            .rate_curves(&self.state.job_input(facts), std::slice::from_ref(&node_type));
         let rate_if_close = rates
             .iter()
             .find(|r: &&infill_model::malleable::RateCurve| {
@@ -208,7 +210,7 @@ impl ClosedInfill {
             .curve
             .rate(run.choice.gpus)
             / program.batch;
-        let (ahead, unit) = self.scene.remaining_work(facts);
+        let (ahead, unit) = self.state.remaining_work(facts);
         Some(ProgressEstimate {
             left: ahead.remaining_secs() * unit / program.batch,
             rate: self.rate_now(job, run)?,
@@ -216,7 +218,7 @@ impl ClosedInfill {
         })
     }
 
-    /// Steps a second that a job makes where it is; `None` before it was measured there.
+    /// Steps a second of a job on its present GPUs; `None` before it was measured there.
     fn rate_now(&self, job: &ActiveJob, run: &ActiveRun) -> Option<f64> {
         if self.knows_speeds {
             return Some(run.rate);
@@ -225,14 +227,14 @@ impl ClosedInfill {
         Some(watched.ran.steps / watched.ran.secs)
     }
 
-    /// Takes in that these jobs are stopped to be changed.
-    fn note_stops(&mut self, view: &ClosedView<'_>, wishes: &[ClosedTarget], now: UnixTime) {
-        for wish in wishes {
-            let Some(job) = view.jobs.get(&wish.job) else { continue };
+    /// Records the stops of jobs that are changed.
+    fn note_stops(&mut self, view: &ClosedView<'_>, targets: &[ClosedTarget], now: UnixTime) {
+        for target in targets {
+            let Some(job) = view.jobs.get(&target.job) else { continue };
             let Some(run) = job
                 .run
                 .as_ref()
-                .filter(|run: &&ActiveRun| wish.anew || Some(&run.choice) != wish.choice.as_ref())
+                .filter(|run: &&ActiveRun| target.relocates || Some(&run.choice) != target.choice.as_ref())
             else {
                 continue;
             };
@@ -248,7 +250,7 @@ impl ClosedInfill {
                 secs: SAVE_SHARE * view.restart_secs,
                 end: StopOutcome::Saved,
             };
-            self.scene.record_stop(&key, &stop, true, now);
+            self.state.record_stop(&key, &stop, true, now);
         }
     }
 }
@@ -287,7 +289,7 @@ impl ClosedMachinePolicy for ClosedInfill {
             step: None,
             opening: None,
         };
-        self.scene.record_progress(job_id(job.id), &key, &progress, unix_time(now));
+        self.state.record_progress(job_id(job.id), &key, &progress, unix_time(now));
         let watched = self.watched.entry(job.id).or_default();
         if watched.starts != job.starts {
             watched.starts = job.starts;
@@ -299,37 +301,38 @@ impl ClosedMachinePolicy for ClosedInfill {
 
     fn job_ended(&mut self, job: &ActiveJob, now: f64) {
         let id = job_id(job.id);
-        self.scene.job_advisor_mut().forget_job(id);
+        self.state.job_advisor_mut().forget_job(id);
         let unit = self.watched.remove(&job.id).map_or(0.0, |watched| watched.unit);
         let Some(samples) = self.job_program(job).map(|p| job.steps * p.batch).filter(|_| unit > 0.0) else {
             return;
         };
-        // As many seconds as on one GPU.
+        // The length in seconds on one GPU.
         let secs = samples / unit;
-        let word = UserEstimate { said_secs: self.knows_lengths.then_some(secs), flat_secs: None };
-        self.scene.priorities_mut().outlook.record_end(id, unix_time(now), secs, &word);
+        let estimate = UserEstimate { said_secs: self.knows_lengths.then_some(secs), flat_secs: None };
+        self.state.priorities_mut().outlook.record_end(id, unix_time(now), secs, &estimate);
     }
 
     fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget> {
         let now = unix_time(view.now);
         let mirror = MachineSnapshot::from_view(view);
-        let facts = |job: &ActiveJob| self.job_facts(view, job, mirror.job_places(job.id));
-        let facts: Vec<JobFacts> = view.jobs.values().filter_map(facts).collect();
+        let jobs = view.jobs.values();
+        let facts: Vec<JobFacts> =
+            jobs.filter_map(|job| self.job_facts(view, job, mirror.job_places(job.id))).collect();
         let advice = if self.knows_speeds { AdvisorMode::Watch } else { AdvisorMode::Probe };
-        self.scene.ingest_snapshot(&mirror.snapshot, &facts, advice, now);
+        self.state.ingest_snapshot(&mirror.snapshot, &facts, advice, now);
         for (job, facts) in view.jobs.values().zip(&facts) {
-            let unit = self.scene.remaining_work(facts).1;
+            let (_, unit) = self.state.remaining_work(facts);
             let watched = self.watched.entry(job.id).or_default();
             watched.unit = if unit > 0.0 { unit } else { watched.unit };
         }
-        let question = self.round_input(view, &facts, now);
-        let solved = question.solve_plan(&self.config);
-        // What even the last resort does not pass changes nothing.
-        let Ok(judged) = check_solved_plan(&question, &self.config, Ok(solved)) else { return Vec::new() };
-        let mut wishes = self.closed_targets(view, &judged.plan);
-        relocate_jobs(view, &mut wishes, &|job| self.progress_estimate(view, job, &facts));
-        self.note_stops(view, &wishes, now);
-        wishes
+        let input = self.round_input(view, &facts, now);
+        let solved = input.solve_plan(&self.config);
+        // If even the last resort fails the check, no job changes.
+        let Ok(checked) = check_solved_plan(&input, &self.config, Ok(solved)) else { return Vec::new() };
+        let mut targets = self.closed_targets(view, &checked.plan);
+        relocate_jobs(view, &mut targets, &|job| self.progress_estimate(view, job, &facts));
+        self.note_stops(view, &targets, now);
+        targets
     }
 }
 
@@ -352,7 +355,7 @@ fn job_location(job: &ActiveJob, held: &[NodeName]) -> JobLocation {
     }
 }
 
-/// The pause that a job is in.
+/// The pause that a job is in now; `None` if it makes steps or waits.
 fn current_pause(view: &ClosedView<'_>, job: &ActiveJob) -> Option<ChangePause> {
     let run = job.run.as_ref().filter(|run| run.ready > view.now)?;
     let change = if job.starts > 1 { ChangeKind::Grow } else { ChangeKind::Start };

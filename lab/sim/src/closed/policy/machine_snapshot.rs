@@ -1,5 +1,5 @@
-//! A closed machine as a snapshot of Slurm would show it: each GPU is a place that is lent, and nobody else
-//! wants any of them.
+//! A closed machine as a snapshot of Slurm would show it: each GPU is a place that is lent, and there are no
+//! main jobs.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use infill_model::{
 /// The partition of the jobs.
 pub(super) const PARTITION: &str = "infill";
 
-/// The id by which the planner knows a job of the workload.
+/// The planner's id for a job of the workload.
 pub(super) fn job_id(job: usize) -> JobId {
     JobId(u32::try_from(job + 1).unwrap_or(u32::MAX))
 }
 
-/// The type of a pool's places: GPUs of which Slurm would tell the name.
+/// The node type of a pool's places, in the form for GPUs whose name Slurm shows.
 pub(super) fn place_type(machine: &ClosedMachine, pool: usize) -> Option<NodeType> {
     Some(NodeType::new(format!("gpu:{}/closed", machine.pools.get(pool)?.node_type)))
 }
 
-/// The pool that a place is of.
+/// The pool that a place belongs to.
 pub(super) fn pool_of(machine: &ClosedMachine, place: &NodeName) -> Option<usize> {
     let host = place.host();
     let (pool, _) = host.as_str().rsplit_once('-')?;
@@ -36,9 +36,9 @@ fn host_name(pool: &NodeType, number: usize) -> NodeName {
 /// The machine of one moment.
 #[derive(Clone, Debug)]
 pub(super) struct MachineSnapshot {
-    /// What Slurm would show.
+    /// The snapshot that Slurm would show.
     pub snapshot: Snapshot,
-    /// The places of each job that runs, by name.
+    /// The places of each running job, sorted by name.
     held: BTreeMap<usize, Vec<NodeName>>,
 }
 
@@ -67,7 +67,7 @@ impl MachineSnapshot {
         mirror
     }
 
-    /// The places of a job, by name.
+    /// The places of a job, sorted by name.
     pub fn job_places(&self, job: usize) -> &[NodeName] {
         self.held.get(&job).map_or(&[], Vec::as_slice)
     }
@@ -79,20 +79,24 @@ impl MachineSnapshot {
             partitions: vec![PARTITION.to_owned()],
             ..Node::new(place.clone(), node_type.clone())
         });
-        user.into_iter().for_each(|job| self.held.entry(job).or_default().push(place.clone()));
+        if let Some(job) = user {
+            self.held.entry(job).or_default().push(place);
+        }
     }
 
     fn finish_snapshot(&mut self, now: UnixTime) {
-        self.held.values_mut().for_each(|places| places.sort());
-        let job = |(id, places): (&usize, &Vec<NodeName>)| Job {
+        for places in self.held.values_mut() {
+            places.sort();
+        }
+        let jobs = self.held.iter().map(|(id, places)| Job {
             node_count: places.len() as u32,
             nodes: places.clone(),
             ..Job::new(job_id(*id), PARTITION, BaseState::Running)
-        };
+        });
         let snapshot = &mut self.snapshot;
         snapshot.taken_at = now;
         snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        snapshot.jobs = self.held.iter().map(job).collect();
+        snapshot.jobs = jobs.collect();
         snapshot.backfill =
             BackfillState { complete: true, exit: "end_job_queue".to_owned(), ..BackfillState::default() };
     }

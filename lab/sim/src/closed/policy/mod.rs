@@ -1,4 +1,4 @@
-//! Policies for closed machines: who gets how many GPUs of which type, and with which plan.
+//! Policies for closed machines, which decide the number and type of GPUs and the plan of each job.
 
 mod infill;
 mod machine_snapshot;
@@ -21,77 +21,77 @@ use rubick::RubickPolicy;
 use sia::SiaPolicy;
 use submitted::SubmittedPolicy;
 
-/// What a policy may look at.
+/// The state that a policy sees in a round.
 #[derive(Clone, Copy, Debug)]
 pub struct ClosedView<'a> {
     /// The moment, s.
     pub now: f64,
-    /// What a change costs, s.
+    /// Seconds that a change costs.
     pub restart_secs: f64,
     /// The machine.
     pub machine: &'a ClosedMachine,
     /// Jobs that have been submitted and have not ended.
     pub jobs: &'a BTreeMap<usize, ActiveJob>,
-    /// How fast models truly train. Policies that learn look only at what there is to choose from.
+    /// The true speeds of models. Policies that learn speeds use only the list of choices.
     pub speeds: &'a SpeedTable,
 }
 
-/// What a job shall have from now on.
+/// The GPUs and the plan that a policy wants for one job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedTarget {
-    /// The job.
+    /// Index of the job.
     pub job: usize,
-    /// What; nothing to stop it.
+    /// How it shall run; `None` to stop it.
     pub choice: Option<RunChoice>,
-    /// Whether it shall be seated anew though it has that already.
-    pub anew: bool,
+    /// Whether it shall get other GPUs although it has this choice already.
+    pub relocates: bool,
 }
 
 impl ClosedTarget {
-    /// In this order wishes are seated: the largest first, for what is small finds room in what is left.
+    /// The sort key for the assignment of GPUs: the largest first, because small jobs fit into the rest.
     pub fn placement_order(&self) -> (std::cmp::Reverse<u32>, usize) {
         (std::cmp::Reverse(self.choice.as_ref().map_or(0, |c| c.gpus)), self.job)
     }
 
-    /// A job shall have this.
+    /// A target with this choice.
     pub fn with_choice(job: usize, choice: Option<RunChoice>) -> ClosedTarget {
-        ClosedTarget { job, choice, anew: false }
+        ClosedTarget { job, choice, relocates: false }
     }
 
-    /// A job shall be seated anew with what it has.
+    /// A target with the present choice and other GPUs.
     fn relocation(job: usize, choice: RunChoice) -> ClosedTarget {
-        ClosedTarget { job, choice: Some(choice), anew: true }
+        ClosedTarget { job, choice: Some(choice), relocates: true }
     }
 }
 
-/// What a job did in some seconds.
+/// The steps that a job made in some seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkReport {
     /// Steps that it made.
     pub steps: f64,
-    /// The seconds, of its own clock.
+    /// Seconds on its own clock.
     pub secs: f64,
 }
 
-/// Who gets what.
+/// Decides the GPUs and the plan of each job.
 pub trait ClosedMachinePolicy {
     /// Its name.
     fn name(&self) -> String;
 
-    /// Seconds between its rounds.
+    /// Seconds between its regular rounds.
     fn round_interval_secs(&self) -> f64;
 
-    /// Whether it is asked also when a job comes or ends.
+    /// Whether it also needs a round when a job arrives or ends.
     fn reacts_to_events(&self) -> bool {
         false
     }
 
-    /// Whether it wants to hear how fast jobs run.
+    /// Whether it needs [`ClosedMachinePolicy::record_progress`].
     fn learns_speeds(&self) -> bool {
         false
     }
 
-    /// Hears how a job goes on.
+    /// Records the progress of a job.
     fn record_progress(
         &mut self,
         _machine: &ClosedMachine,
@@ -101,21 +101,21 @@ pub trait ClosedMachinePolicy {
     ) {
     }
 
-    /// Hears that a job has ended.
+    /// Records that a job has ended.
     fn job_ended(&mut self, _job: &ActiveJob, _now: f64) {}
 
-    /// What shall be changed. A job that is not named stays as it is.
+    /// The changes to make now. A job without a target stays as it is.
     fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget>;
 }
 
-/// A policy by name.
+/// The name of a policy for closed machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosedPolicyName {
-    /// infill; speeds unknown at first.
+    /// infill, which learns the speeds.
     Infill,
-    /// infill; speeds given.
+    /// infill with given speeds.
     InfillKnown,
-    /// Each job as it was submitted; whoever fits starts.
+    /// Each job as it was submitted. Each job that fits starts.
     Static,
     /// Rubick's slopes.
     Rubick,
@@ -125,13 +125,15 @@ pub enum ClosedPolicyName {
     Fcfs,
 }
 
-/// What is no policy for a closed machine.
+/// A text that does not name a policy for closed machines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no policy for a closed machine; there are infill, infill-known, static, rubick, sia, fcfs")]
+#[error(
+    "{0:?} is not a policy for a closed machine; there are infill, infill-known, static, rubick, sia, fcfs"
+)]
 pub struct UnknownClosedPolicy(pub String);
 
 impl ClosedPolicyName {
-    /// All of them.
+    /// All names.
     pub const ALL: [ClosedPolicyName; 6] = [
         ClosedPolicyName::Infill,
         ClosedPolicyName::InfillKnown,
@@ -141,7 +143,7 @@ impl ClosedPolicyName {
         ClosedPolicyName::Fcfs,
     ];
 
-    /// Makes the policy.
+    /// Builds the policy for a simulation.
     pub fn build_policy(self, setup: &ClosedSetup) -> Box<dyn ClosedMachinePolicy> {
         match self {
             ClosedPolicyName::Infill => Box::new(ClosedInfill::with_unknown_speeds(setup)),
@@ -180,18 +182,23 @@ fn true_offers(view: &ClosedView<'_>, job: &ActiveJob) -> Vec<(RunChoice, f64)> 
     offers_with_rate(view, job, |measured| Some(measured.rate))
 }
 
-/// The same with other rates; ways without one are left out.
+/// Ways to run a job with the rates that `rate` gives; ways without a rate are left out.
 fn offers_with_rate(
     view: &ClosedView<'_>,
     job: &ActiveJob,
     rate: impl Fn(&MeasuredPlacement) -> Option<f64>,
 ) -> Vec<(RunChoice, f64)> {
     let Some(speeds) = view.speeds.for_model(&job.submitted.model) else { return Vec::new() };
-    let offer = |choice: &RunChoice| Some((choice.clone(), rate(speeds.closest_placement(choice)?)?));
-    speeds.run_choices().filter_map(|(choice, _)| offer(choice)).collect()
+    let mut offers = Vec::new();
+    for (choice, _) in speeds.run_choices() {
+        if let Some(rate) = speeds.closest_placement(choice).and_then(&rate) {
+            offers.push((choice.clone(), rate));
+        }
+    }
+    offers
 }
 
-/// Of these ways the fastest for each type and size.
+/// The fastest of these ways for each type and size.
 fn fastest_per_size(offers: Vec<(RunChoice, f64)>) -> Vec<(RunChoice, f64)> {
     let mut best: BTreeMap<(usize, u32), (RunChoice, f64)> = BTreeMap::new();
     for (choice, rate) in offers {
@@ -203,19 +210,21 @@ fn fastest_per_size(offers: Vec<(RunChoice, f64)>) -> Vec<(RunChoice, f64)> {
     best.into_values().collect()
 }
 
-/// What a job asked for, or the nearest to it that is known to run: its type, its GPUs, its plan, in this
-/// order of weight.
+/// The way that a job was submitted with, or the nearest one that can run. The type counts most, then the
+/// number of GPUs, then the plan.
 fn as_submitted(view: &ClosedView<'_>, job: &ActiveJob, any_plan: bool) -> Option<(RunChoice, f64)> {
-    let asked = &job.submitted;
-    let pool = |t| view.machine.pools.iter().position(|p| p.node_type == t);
-    let pool = asked.node_type.clone().and_then(pool);
+    let submitted = &job.submitted;
+    let wanted_type = submitted.node_type.as_ref();
+    let pool = wanted_type.and_then(|t| view.machine.pools.iter().position(|p| p.node_type == *t));
+    let wanted_plan = submitted.plan.as_ref().filter(|_| !any_plan);
     true_offers(view, job).into_iter().min_by(|(a, rate_of_a), (b, rate_of_b)| {
-        let far = |c: &RunChoice| {
-            let plan = !any_plan && asked.plan.as_ref().is_some_and(|p| *p != c.plan);
-            (pool.is_some_and(|p| p != c.pool), c.gpus.abs_diff(asked.gpus), plan)
-        };
-        let faster = rate_of_b.total_cmp(rate_of_a);
-        // Who does not know rates chooses by name.
-        far(a).cmp(&far(b)).then(if any_plan { faster } else { a.cmp(b) })
+        let [distance_of_a, distance_of_b] = [a, b].map(|choice| {
+            let is_other_type = pool.is_some_and(|pool| pool != choice.pool);
+            let is_other_plan = wanted_plan.is_some_and(|plan| *plan != choice.plan);
+            (is_other_type, choice.gpus.abs_diff(submitted.gpus), is_other_plan)
+        });
+        // With any plan the fastest one decides; otherwise the policy does not know rates.
+        let tie = if any_plan { rate_of_b.total_cmp(rate_of_a) } else { a.cmp(b) };
+        distance_of_a.cmp(&distance_of_b).then(tie)
     })
 }

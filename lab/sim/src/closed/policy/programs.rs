@@ -1,35 +1,35 @@
-//! What infill is told of the models that jobs train: by their owners, and, where speeds are known, by
-//! profiles.
+//! The facts that infill gets about the models that jobs train: the owners' declarations, and profiles where
+//! speeds are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::machine_snapshot::place_type;
 use crate::closed::machine::ClosedMachine;
 use crate::closed::setup::ClosedSetup;
-use crate::closed::speeds::{ModelSpeeds, RunChoice};
+use crate::closed::speeds::{ModelSpeeds, RunChoice, is_row_for};
 use infill_advisor::RateEstimate;
 use infill_model::{
     AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, PlanNeeds, Profile, ProfileKey,
     SizePoint, Spread,
 };
 
-/// The owner of all jobs: nobody knows who submitted them.
+/// The owner of all jobs. The workloads do not name owners.
 pub(super) const USER: &str = "user";
 
-/// Relative error of a speed that is known, and the seconds that it rests on.
+/// Relative error of a known speed, and the seconds of its measurement.
 const KNOWN_SPEED_EVIDENCE: (f64, f64) = (0.006, 3_600.0);
 
 /// The program that trains one model.
 #[derive(Clone, Debug)]
 pub(super) struct TrainingProgram {
     model: String,
-    /// Numbers of GPUs with which it is known to run.
+    /// Numbers of GPUs with which it can run.
     pub sizes: Vec<u32>,
-    /// Its execution plans; none where there is but one.
+    /// Its execution plans; empty if it has only one.
     pub plans: Vec<DeclaredPlan>,
-    /// What is known of the model.
+    /// Facts about the model.
     pub facts: Option<ModelFacts>,
-    /// Samples of a step, over all GPUs.
+    /// Samples per step, over all GPUs.
     pub batch: f64,
     /// Numbers of GPUs by plan and type.
     by_type: BTreeMap<(ExecPlan, NodeType), BTreeSet<u32>>,
@@ -70,7 +70,7 @@ impl TrainingProgram {
         Some(program)
     }
 
-    /// The name of a plan as the advisor knows it: a program with but one does not name it.
+    /// The name of a plan for the advisor: the default if the program has only one.
     pub fn plan_name(&self, plan: &ExecPlan) -> ExecPlan {
         if self.plans.is_empty() { ExecPlan::default() } else { plan.clone() }
     }
@@ -91,14 +91,14 @@ impl TrainingProgram {
         }
     }
 
-    /// Of these sizes those at which it is known to run with a plan of this name on a type.
+    /// The sizes among `among` at which it can run with a plan of this name on a type.
     pub fn sizes_on(&self, name: &ExecPlan, node_type: &NodeType, among: &AllowedSizes) -> AllowedSizes {
-        let known = self.by_type.get(&(name.clone(), node_type.clone()));
-        let known = known.into_iter().flatten().copied();
-        AllowedSizes::Set(known.filter(|gpus| among.contains(*gpus)).collect())
+        let sizes = self.by_type.get(&(name.clone(), node_type.clone()));
+        let sizes = sizes.into_iter().flatten().copied();
+        AllowedSizes::Set(sizes.filter(|gpus| among.contains(*gpus)).collect())
     }
 
-    /// Its speeds on the closest placements, as profiles.
+    /// Its speeds on the closest placements as profiles.
     pub fn known_profiles(&self, speeds: &ModelSpeeds, machine: &ClosedMachine) -> Vec<Profile> {
         let mut by_way: BTreeMap<(ExecPlan, usize), Vec<SizePoint>> = BTreeMap::new();
         for (choice, _) in speeds.run_choices() {
@@ -125,15 +125,14 @@ impl TrainingProgram {
     }
 }
 
-/// What was estimated of the rows of the table, as rates of the programs; of several placements of a number
-/// of GPUs the fastest.
+/// The estimates for the rows of the table, as rates of the program. Of several placements of one number of
+/// GPUs, the fastest counts.
 pub(super) fn rate_estimates(setup: &ClosedSetup, program: &TrainingProgram) -> Vec<RateEstimate> {
     let mut best: BTreeMap<(ExecPlan, usize, u32), f64> = BTreeMap::new();
     for (row, secs) in setup.speeds.rows.iter().zip(&setup.estimates) {
         let Some(secs) = secs.filter(|secs| row.model == program.model && *secs > 0.0) else { continue };
-        let is_of = |t: &NodeType| row.node_type.as_ref().is_none_or(|of| of == t);
-        let pools = setup.machine.pools.iter().enumerate().filter(|(_, pool)| is_of(&pool.node_type));
-        for (pool, _) in pools {
+        let pools = setup.machine.pools.iter().enumerate();
+        for (pool, _) in pools.filter(|(_, pool)| is_row_for(row, pool)) {
             let rate = best.entry((program.plan_name(&row.plan), pool, row.gpus())).or_insert(0.0);
             *rate = rate.max(row.batch / secs);
         }
@@ -147,15 +146,15 @@ pub(super) fn rate_estimates(setup: &ClosedSetup, program: &TrainingProgram) -> 
 
 /// A plan as an owner would declare it.
 fn declared_plan(setup: &ClosedSetup, model: &str, name: &ExecPlan, choices: &[&RunChoice]) -> DeclaredPlan {
-    let own = || choices.iter().copied().filter(|c| c.plan == *name);
-    let pools: BTreeSet<usize> = own().map(|c| c.pool).collect();
+    let own: Vec<&RunChoice> = choices.iter().copied().filter(|c| c.plan == *name).collect();
+    let pools: BTreeSet<usize> = own.iter().map(|c| c.pool).collect();
     let is_everywhere = pools.len() == setup.machine.pools.len();
     let types = setup.machine.pools.iter().enumerate().filter(|(pool, _)| pools.contains(pool));
     let row = setup.speeds.rows.iter().find(|row| row.model == model && row.plan == *name);
     let strategy = row.and_then(|row| row.parallelism).map(|parallelism| parallelism.strategy);
     DeclaredPlan {
         name: name.clone(),
-        sizes: Some(AllowedSizes::Set(distinct_sizes(own()))),
+        sizes: Some(AllowedSizes::Set(distinct_sizes(own))),
         node_types: types.filter(|_| !is_everywhere).map(|(_, p)| p.node_type.to_string()).collect(),
         shards: strategy.is_some_and(|s| s.divides_model() || s.zero > 0),
         strategy,
@@ -163,6 +162,6 @@ fn declared_plan(setup: &ClosedSetup, model: &str, name: &ExecPlan, choices: &[&
     }
 }
 
-fn distinct_sizes<'c>(choices: impl Iterator<Item = &'c RunChoice>) -> Vec<u32> {
-    choices.map(|c| c.gpus).collect::<BTreeSet<u32>>().into_iter().collect()
+fn distinct_sizes<'c>(choices: impl IntoIterator<Item = &'c RunChoice>) -> Vec<u32> {
+    choices.into_iter().map(|c| c.gpus).collect::<BTreeSet<u32>>().into_iter().collect()
 }

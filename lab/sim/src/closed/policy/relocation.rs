@@ -1,24 +1,25 @@
-//! Jobs that the machine seats anew, for they run on more nodes than they would have to now.
+//! Relocates jobs that run on more nodes than necessary.
 //!
-//! The planner counts GPUs, and the machine seats them. A change stops a job anyway, so that it may sit
-//! elsewhere then; one that nothing changes would sit for ever where there was room when it came.
+//! The planner decides numbers of GPUs, and the machine decides which GPUs these are. A change stops a job
+//! anyway, so it may get other GPUs then. A job without changes would otherwise stay forever on the nodes
+//! that had free GPUs when it arrived.
 
 use std::collections::BTreeSet;
 
 use super::{ClosedTarget, ClosedView};
 use crate::closed::job::ActiveJob;
 
-/// The end of a job must come nearer by this share.
+/// A relocation must shorten a job's remaining time by this share.
 const MIN_GAIN_SHARE: f64 = 0.03;
 
-/// What is believed of a job that runs.
+/// The estimated progress of a running job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProgressEstimate {
-    /// Steps that are left of it.
+    /// Steps that are left.
     pub left: f64,
-    /// Steps a second where it is.
+    /// Steps a second on its present GPUs.
     pub rate: f64,
-    /// Steps a second on as few nodes as there can be.
+    /// Steps a second on as few nodes as possible.
     pub rate_if_close: f64,
 }
 
@@ -28,28 +29,31 @@ impl ProgressEstimate {
     }
 }
 
-/// Has jobs that are to stay as they are, and that would gain by it, seated anew. `believed`: `None` of a
-/// job of which nothing can be said.
+/// Adds targets for jobs that would keep their choice and that gain from other GPUs. `estimate` is `None` for
+/// a job without an estimate.
 pub(super) fn relocate_jobs(
     view: &ClosedView<'_>,
-    wishes: &mut Vec<ClosedTarget>,
-    believed: &dyn Fn(&ActiveJob) -> Option<ProgressEstimate>,
+    targets: &mut Vec<ClosedTarget>,
+    estimate: &dyn Fn(&ActiveJob) -> Option<ProgressEstimate>,
 ) {
-    let has = |wish: &ClosedTarget| {
-        view.jobs.get(&wish.job).and_then(|job| job.run.as_ref()).map(|run| &run.choice)
-    };
-    let mut changes: Vec<&ClosedTarget> =
-        wishes.iter().filter(|wish| has(wish) != wish.choice.as_ref()).collect();
-    let changing: BTreeSet<usize> = changes.iter().map(|wish| wish.job).collect();
-    // First those that change take their seats, as they will.
+    let mut changes: Vec<&ClosedTarget> = targets
+        .iter()
+        .filter(|target| {
+            let run = view.jobs.get(&target.job).and_then(|job| job.run.as_ref());
+            run.map(|run| &run.choice) != target.choice.as_ref()
+        })
+        .collect();
+    let changing: BTreeSet<usize> = changes.iter().map(|target| target.job).collect();
+    // First assign GPUs to the jobs that change, as the engine will.
     let mut machine = view.machine.clone();
-    let runs = changing.iter().filter_map(|id| view.jobs.get(id)?.run.as_ref());
-    runs.for_each(|run| machine.release_gpus(&run.seat));
-    changes.sort_by_key(|wish| wish.placement_order());
-    for wish in changes {
-        let speeds = view.jobs.get(&wish.job).and_then(|job| view.speeds.for_model(&job.submitted.model));
+    for run in changing.iter().filter_map(|id| view.jobs.get(id)?.run.as_ref()) {
+        machine.release_gpus(&run.seat);
+    }
+    changes.sort_by_key(|target| target.placement_order());
+    for target in changes {
+        let speeds = view.jobs.get(&target.job).and_then(|job| view.speeds.for_model(&job.submitted.model));
         if let Some((seat, _)) =
-            wish.choice.as_ref().and_then(|choice| speeds?.find_placement(&machine, choice))
+            target.choice.as_ref().and_then(|choice| speeds?.find_placement(&machine, choice))
         {
             machine.take_gpus(&seat);
         }
@@ -63,11 +67,11 @@ pub(super) fn relocate_jobs(
             continue;
         };
         let is_closer = seat.nodes.len() < run.seat.nodes.len();
-        if is_closer && believed(job).is_some_and(|believed| believed.gains_by_moving(view.restart_secs)) {
+        if is_closer && estimate(job).is_some_and(|estimate| estimate.gains_by_moving(view.restart_secs)) {
             without.take_gpus(&seat);
             machine = without;
-            wishes.retain(|wish| wish.job != job.id);
-            wishes.push(ClosedTarget::relocation(job.id, run.choice.clone()));
+            targets.retain(|target| target.job != job.id);
+            targets.push(ClosedTarget::relocation(job.id, run.choice.clone()));
         }
     }
 }

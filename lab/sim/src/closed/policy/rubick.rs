@@ -1,9 +1,10 @@
 //! Rubick (MLSys 2025), as far as it is public: sensitivity curves and their slopes.
 //!
-//! A job's curve is its best rate over plans at each size of the type that it asks for, made monotone; its
-//! slope is the relative gain a GPU. In each round old jobs come first: each gets the fewest GPUs that keep
-//! what was guaranteed, its rate as submitted divided by 1.5; where too few are free, whoever loses least
-//! gives some up, but nobody falls below the guarantee. What is left over goes where the slope is steepest.
+//! A job's curve is its best rate over plans at each size of the type that it asks for, made monotone. Its
+//! slope is the relative gain per GPU. In each round, waiting jobs come first, by age: each gets the fewest
+//! GPUs that keep its guarantee, its rate as submitted divided by 1.5. If too few are free, the job that
+//! loses least gives some up, but no job falls below its guarantee. The rest goes where the slope is
+//! steepest.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +14,17 @@ use crate::closed::{job::ActiveJob, speeds::RunChoice};
 /// Seconds between two rounds.
 const ROUND_INTERVAL_SECS: f64 = 60.0;
 
-/// A job may run so many times slower than as submitted.
+/// A job may be slower than as submitted by at most this factor.
 const GUARANTEED_SLOWDOWN: f64 = 1.5;
 
-/// See the module's text.
+/// The published policy Rubick.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RubickPolicy;
 
 /// A job's sensitivity curve: sizes at which it is faster than at all smaller ones, ascending.
 struct SensitivityCurve {
     points: Vec<(RunChoice, f64)>,
-    /// The first point that keeps what was guaranteed.
+    /// The first point that keeps the guarantee.
     least: usize,
 }
 
@@ -46,7 +47,7 @@ impl SensitivityCurve {
         self.points.get(at).map_or(0, |(choice, _)| choice.gpus)
     }
 
-    /// The relative gain a GPU from one point to the next.
+    /// The relative gain per GPU from one point to the next.
     fn slope_at(&self, at: usize) -> Option<f64> {
         let (_, rate) = self.points.get(at)?;
         let (_, next) = self.points.get(at + 1)?;
@@ -54,11 +55,11 @@ impl SensitivityCurve {
     }
 }
 
-/// A division of the machine as it is made.
+/// The division of the machine's GPUs among jobs.
 struct GpuDivision {
     curves: BTreeMap<usize, SensitivityCurve>,
-    /// The point of each job that has GPUs.
-    at: BTreeMap<usize, usize>,
+    /// The point on the curve of each job that has GPUs.
+    points: BTreeMap<usize, usize>,
     /// Free GPUs by pool.
     free: Vec<u32>,
 }
@@ -75,98 +76,113 @@ impl ClosedMachinePolicy for RubickPolicy {
     fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget> {
         let mut division = GpuDivision::from_view(view);
         let waiting: Vec<usize> =
-            division.curves.keys().copied().filter(|j| !division.at.contains_key(j)).collect();
+            division.curves.keys().copied().filter(|j| !division.points.contains_key(j)).collect();
         for job in waiting {
             division.admit_job(job);
         }
         division.distribute_rest();
-        let choice = |job: usize| {
-            let at = division.at.get(&job)?;
-            division.curves.get(&job)?.points.get(*at).map(|(choice, _)| choice.clone())
-        };
-        division.at.keys().map(|job| ClosedTarget::with_choice(*job, choice(*job))).collect()
+        division.points.keys().map(|job| ClosedTarget::with_choice(*job, division.choice_of(*job))).collect()
     }
 }
 
 impl GpuDivision {
-    /// What jobs have now.
+    /// The division that jobs have now.
     fn from_view(view: &ClosedView<'_>) -> GpuDivision {
         let curves: BTreeMap<usize, SensitivityCurve> =
             view.jobs.values().filter_map(|j| Some((j.id, SensitivityCurve::for_job(view, j)?))).collect();
-        let point = |job: &ActiveJob| {
-            let run = job.run.as_ref()?;
-            let curve = curves.get(&job.id)?;
-            curve
-                .points
-                .iter()
-                .enumerate()
-                .rfind(|(_, (choice, _)): &(usize, &(RunChoice, f64))| choice.gpus <= run.choice.gpus)
-                .map(|(at, _)| (job.id, at))
-        };
-        let at: BTreeMap<usize, usize> = view.jobs.values().filter_map(point).collect();
+        let mut points = BTreeMap::new();
         let mut free: Vec<u32> = view.machine.pools.iter().map(|p| p.gpu_count()).collect();
-        for (job, at) in &at {
-            if let Some((choice, _)) = curves.get(job).and_then(|c| c.points.get(*at)) {
-                free[choice.pool] = free[choice.pool].saturating_sub(choice.gpus);
-            }
+        for job in view.jobs.values() {
+            let Some(run) = &job.run else { continue };
+            let Some(curve) = curves.get(&job.id) else { continue };
+            let Some(point) = curve.points.iter().rposition(|(choice, _)| choice.gpus <= run.choice.gpus)
+            else {
+                continue;
+            };
+            points.insert(job.id, point);
+            let (choice, _) = &curve.points[point];
+            free[choice.pool] = free[choice.pool].saturating_sub(choice.gpus);
         }
-        GpuDivision { curves, at, free }
+        GpuDivision { curves, points, free }
     }
 
-    /// Gives a job that waits what it is guaranteed, if others can spare it.
+    /// The choice at the point of a job.
+    fn choice_of(&self, job: usize) -> Option<RunChoice> {
+        let point = self.points.get(&job)?;
+        let (choice, _) = self.curves.get(&job)?.points.get(*point)?;
+        Some(choice.clone())
+    }
+
+    /// Gives a waiting job its guaranteed GPUs, if other jobs can spare them.
     fn admit_job(&mut self, job: usize) {
         let Some(curve) = self.curves.get(&job) else { return };
         let Some((choice, _)) = curve.points.get(curve.least) else { return };
         let pool = choice.pool;
         let gpus = choice.gpus;
         let least = curve.least;
-        let before = (self.at.clone(), self.free.clone());
+        let points_before = self.points.clone();
+        let free_before = self.free.clone();
         while self.free[pool] < gpus {
             let Some(loser) = self.flattest_job(pool) else {
-                (self.at, self.free) = before;
+                self.points = points_before;
+                self.free = free_before;
                 return;
             };
             self.move_job(loser, -1);
         }
         self.free[pool] -= gpus;
-        self.at.insert(job, least);
+        self.points.insert(job, least);
     }
 
-    /// Who would lose least by one step down, and keeps what is guaranteed.
+    /// The job in this pool that loses least by one step down and still keeps its guarantee.
     fn flattest_job(&self, pool: usize) -> Option<usize> {
-        let loss = |(job, at): (&usize, &usize)| {
-            let curve = self.curves.get(job)?;
-            let fits = curve.points.get(*at).is_some_and(|(c, _)| c.pool == pool) && *at > curve.least;
-            Some((*job, curve.slope_at(at.checked_sub(1).filter(|_| fits)?)?))
-        };
-        self.at.iter().filter_map(loss).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(job, _)| job)
+        let mut losses: Vec<(usize, f64)> = Vec::new();
+        for (job, point) in &self.points {
+            losses.extend(self.loss_of_step_down(*job, *point, pool).map(|loss| (*job, loss)));
+        }
+        let least = losses.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b));
+        least.map(|(job, _)| job)
     }
 
-    /// Gives what is left over where it is worth most.
+    /// The loss of a job by one step down; `None` if it is in another pool, or at its guarantee.
+    fn loss_of_step_down(&self, job: usize, point: usize, pool: usize) -> Option<f64> {
+        let curve = self.curves.get(&job)?;
+        let (choice, _) = curve.points.get(point)?;
+        if choice.pool != pool || point <= curve.least {
+            return None;
+        }
+        curve.slope_at(point - 1)
+    }
+
+    /// Gives the remaining GPUs to the jobs that gain most.
     fn distribute_rest(&mut self) {
         loop {
-            let gain = |(job, at): (&usize, &usize)| {
-                let curve = self.curves.get(job)?;
-                let pool = curve.points.get(*at)?.0.pool;
-                let slope = curve.slope_at(*at)?;
-                let needs = curve.gpus_at(*at + 1) - curve.gpus_at(*at);
-                (needs <= self.free[pool]).then_some((*job, slope))
-            };
-            let Some((job, _)) = self.at.iter().filter_map(gain).max_by(|a, b| a.1.total_cmp(&b.1)) else {
-                return;
-            };
+            let mut gains: Vec<(usize, f64)> = Vec::new();
+            for (job, point) in &self.points {
+                gains.extend(self.gain_of_step_up(*job, *point).map(|gain| (*job, gain)));
+            }
+            let Some((job, _)) = gains.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b)) else { return };
             self.move_job(job, 1);
         }
     }
 
-    /// One point up or down a job's curve.
-    fn move_job(&mut self, job: usize, by: isize) {
-        let (Some(curve), Some(at)) = (self.curves.get(&job), self.at.get_mut(&job)) else { return };
-        let to = at.saturating_add_signed(by);
-        let (Some((from, _)), Some((into, _))) = (curve.points.get(*at), curve.points.get(to)) else {
-            return;
-        };
+    /// The gain of a job by one step up; `None` if too few GPUs are free.
+    fn gain_of_step_up(&self, job: usize, point: usize) -> Option<f64> {
+        let curve = self.curves.get(&job)?;
+        let (choice, _) = curve.points.get(point)?;
+        let slope = curve.slope_at(point)?;
+        let needed = curve.gpus_at(point + 1) - curve.gpus_at(point);
+        if needed <= self.free[choice.pool] { Some(slope) } else { None }
+    }
+
+    /// Moves a job by one point up or down its curve.
+    fn move_job(&mut self, job: usize, step: isize) {
+        let Some(curve) = self.curves.get(&job) else { return };
+        let Some(point) = self.points.get_mut(&job) else { return };
+        let target = point.saturating_add_signed(step);
+        let Some((from, _)) = curve.points.get(*point) else { return };
+        let Some((into, _)) = curve.points.get(target) else { return };
         self.free[into.pool] = (self.free[into.pool] + from.gpus).saturating_sub(into.gpus);
-        *at = to;
+        *point = target;
     }
 }

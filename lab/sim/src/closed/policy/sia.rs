@@ -1,9 +1,9 @@
 //! Sia (SOSP 2023): an integer program chooses at most one (type, size) for each job.
 //!
-//! A job's value of a configuration is its rate there as a share of its smallest one, times the restart
-//! factor (T − N·S) / (T + S) where it would have to change (T its age, N its restarts, S what one costs), to
-//! the power p = −1/2; a job without GPUs costs λ = 1.1. A job begins with the fewest GPUs and at most
-//! doubles.
+//! The value of a configuration for a job is its rate as a multiple of its smallest rate, to the power p =
+//! −1/2. If the job would have to change, the rate is multiplied by the restart factor (T − N·S) / (T + S),
+//! with its age T, its restarts N and the cost S of a restart. A job without GPUs costs λ = 1.1. A job begins
+//! with the GPUs that it asked for and at most doubles.
 
 use std::collections::BTreeMap;
 
@@ -17,20 +17,20 @@ const ROUND_INTERVAL_SECS: f64 = 60.0;
 /// Power of the rates.
 const RATE_POWER: f64 = -0.5;
 
-/// What it costs to give a job nothing.
+/// Cost of a job without GPUs.
 const IDLE_JOB_COST: f64 = 1.1;
 
-/// The least that a restart leaves of a rate.
+/// Smallest restart factor.
 const MIN_RESTART_FACTOR: f64 = 0.01;
 
-/// Jobs that a program holds, by submission: those that wait beyond them are not looked at yet.
+/// Most jobs of a program, in the order of submission. Waiting jobs beyond it have to wait.
 const MAX_PROGRAM_JOBS: usize = 128;
 
-/// How long and how precisely a program is solved. The time is never up for so few jobs: it would make the
-/// outcome depend on the machine.
+/// Limits of the solver. With so few jobs it never reaches the time limit, which would make results depend on
+/// the machine.
 const SOLVER_LIMITS: solver::Limits = solver::Limits { secs: 600.0, mip_gap: 1e-3 };
 
-/// See the module's text.
+/// The published policy Sia.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SiaPolicy;
 
@@ -57,9 +57,9 @@ impl ClosedMachinePolicy for SiaPolicy {
         let (milp, configurations) = build_program(view, &jobs);
         let Some(solver) = solver::default_solver() else { return Vec::new() };
         let Ok(solution) = solver.solve(&milp, SOLVER_LIMITS, None) else { return Vec::new() };
-        let chosen = |c: &&ConfigurationVariable| solution.values.get(c.variable).is_some_and(|v| *v > 0.5);
-        let chosen: BTreeMap<usize, RunChoice> =
-            configurations.iter().filter(chosen).map(|c| (c.job, c.choice.clone())).collect();
+        let chosen =
+            configurations.iter().filter(|c| solution.values.get(c.variable).is_some_and(|v| *v > 0.5));
+        let chosen: BTreeMap<usize, RunChoice> = chosen.map(|c| (c.job, c.choice.clone())).collect();
         jobs.iter().map(|job| ClosedTarget::with_choice(job.id, chosen.get(&job.id).cloned())).collect()
     }
 }
@@ -88,12 +88,12 @@ fn build_program(view: &ClosedView<'_>, jobs: &[&ActiveJob]) -> (Milp, Vec<Confi
     (milp, found)
 }
 
-/// The most GPUs that a job may have now: it begins with what it asked for, and doubles at most.
+/// Most GPUs that a job may have now: those that it asked for at its start, later twice its present number.
 fn max_gpus(job: &ActiveJob) -> u32 {
     job.run.as_ref().map_or(job.submitted.gpus, |run| 2 * run.choice.gpus)
 }
 
-/// What a change leaves of a rate.
+/// The restart factor for a change to this choice; 1 if the job need not change.
 fn restart_factor(view: &ClosedView<'_>, job: &ActiveJob, choice: &RunChoice) -> f64 {
     if job.run.as_ref().is_none_or(|run| run.choice == *choice) {
         return 1.0;

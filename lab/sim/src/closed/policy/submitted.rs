@@ -1,25 +1,25 @@
-//! Jobs as they were submitted: nothing is rescaled.
+//! Policies that run jobs as they were submitted and never rescale them.
 
 use super::{ClosedMachinePolicy, ClosedTarget, ClosedView, as_submitted};
 use crate::closed::machine::ClosedMachine;
 
-/// Seconds between two rounds; nothing depends on it, for rounds follow what happens.
+/// Seconds between two regular rounds. The value has no effect, because rounds follow events.
 const ROUND_INTERVAL_SECS: f64 = 300.0;
 
 /// Starts jobs as they were submitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SubmittedPolicy {
-    /// Whether nobody passes a job that does not fit, and each has the best plan for its size.
+    /// Whether no job overtakes one that does not fit, and each job has the best plan for its size.
     strict: bool,
 }
 
 impl SubmittedPolicy {
-    /// With the plan that each was submitted with; whoever fits starts.
+    /// With the submitted plans. Each job that fits starts.
     pub(crate) fn with_submitted_plans() -> Self {
         SubmittedPolicy { strict: false }
     }
 
-    /// With the best plan for type and size; nobody passes another one.
+    /// With the best plan for type and size. No job overtakes another.
     pub fn in_strict_order() -> Self {
         SubmittedPolicy { strict: true }
     }
@@ -40,19 +40,19 @@ impl ClosedMachinePolicy for SubmittedPolicy {
 
     fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget> {
         let mut machine: ClosedMachine = view.machine.clone();
-        let mut wishes = Vec::new();
+        let mut targets = Vec::new();
         for job in view.jobs.values().filter(|j| j.run.is_none()) {
             let Some((choice, _)) = as_submitted(view, job, self.strict) else { continue };
             let speeds = view.speeds.for_model(&job.submitted.model);
             match speeds.and_then(|m| m.find_placement(&machine, &choice)) {
                 Some((seat, _)) => {
                     machine.take_gpus(&seat);
-                    wishes.push(ClosedTarget::with_choice(job.id, Some(choice)));
+                    targets.push(ClosedTarget::with_choice(job.id, Some(choice)));
                 }
                 None if self.strict => break,
                 None => {}
             }
         }
-        wishes
+        targets
     }
 }
