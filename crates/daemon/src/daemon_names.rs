@@ -13,7 +13,7 @@ use infill_model::config::Config;
 /// Longest name that is accepted, with its port, bytes.
 const MAX_NAME_BYTES: usize = 300;
 
-/// All names by which agents and command lines may address this daemon.
+/// All names that agents and command lines may use to address this daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct DaemonNames {
     /// Names from the configuration: `HOST` or `HOST:PORT`, in lower case.

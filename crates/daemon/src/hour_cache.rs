@@ -189,7 +189,7 @@ mod tests {
     use crate::timeline::{HourRecorder, NodeUse, ObservedUse};
     use infill_model::NodeName;
 
-    /// `count` hours of one node that is idle, the first of which begins at `from`.
+    /// `count` hours of one idle node. The first begins at `from`.
     fn hours(from: i64, count: i64) -> Vec<UsageHour> {
         let mut recorder = HourRecorder::default();
         let mut hours = Vec::new();

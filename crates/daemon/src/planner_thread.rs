@@ -41,7 +41,7 @@ impl PlannerThread {
     /// Runs `plan` on a blocking thread, and waits for it until the outer deadline at most.
     ///
     /// # Errors
-    /// A sentence that says why there is no plan.
+    /// A sentence that says why planning failed.
     pub(crate) async fn solve_round(
         &self,
         config: Arc<Config>,

@@ -186,7 +186,7 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
     bytes?.try_into().ok()
 }
 
-/// The hash by which a secret is looked up, so that the secret itself is not kept.
+/// The hash under which a secret is stored and looked up. The secret itself is not kept.
 fn hash_secret(secret: &Secret) -> [u8; 32] {
     use sha2::Digest as _;
     sha2::Sha256::digest(secret.0.as_bytes()).into()

@@ -335,7 +335,7 @@ async fn only_owners_and_administrators_change_anything() {
     }
     tables.dedup();
     assert_eq!(tables.len(), 1, "`PrivateData` does not change these answers: {tables:?}");
-    // Nobody, other, owner, operator, administrator.
+    // No user, other, owner, operator, administrator.
     insta::assert_snapshot!(tables[0], @r"
     /v1/web/links 401 200 200 200 200
     /v1/web/sessions 401 401 401 401 401

@@ -30,7 +30,7 @@ pub(crate) struct NodeHolding {
 pub(crate) struct NodeTimeTracker {
     hour: BTreeMap<NodeTimeKey, NodeTimeUsage>,
     seen_at: Option<UnixTime>,
-    /// What was held at the last snapshot.
+    /// Nodes that jobs held at the last snapshot.
     held: Vec<NodeHolding>,
     /// The latest hour that was begun. Earlier hours are finished, even if the clock is set back.
     newest: UnixTime,
@@ -46,7 +46,7 @@ impl NodeTimeTracker {
         NodeTimeTracker { hour, newest, ..NodeTimeTracker::default() }
     }
 
-    /// Records what is held now. It counts until the next snapshot, for [`USE_HOLDS_SECS`] at most. Returns
+    /// Records the nodes that jobs hold now. It counts until the next snapshot, for [`USE_HOLDS_SECS`] at most. Returns
     /// the rows of hours that are finished by that.
     pub fn record_holdings(&mut self, now: UnixTime, held: Vec<NodeHolding>) -> Vec<NodeTimeRow> {
         let Some(seen_at) = self.seen_at.filter(|at| *at <= now) else {

@@ -85,7 +85,7 @@ impl HiddenFact {
         HiddenFact::Former,
     ];
 
-    /// The text by which an answer reveals the fact.
+    /// The text that shows that an answer reveals the fact.
     pub fn word(self) -> &'static str {
         match self {
             HiddenFact::Job => "424201",
