@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+mod evidence;
 mod imports;
 mod one_planner;
 mod promises;

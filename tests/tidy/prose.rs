@@ -67,7 +67,7 @@ struct Passage {
 }
 
 /// The Markdown documents of the repository.
-fn documents() -> Vec<(String, String)> {
+pub(super) fn documents() -> Vec<(String, String)> {
     let root = repository();
     let mut found: Vec<(String, String)> = Vec::new();
     for folder in ["", "docs", "docs/decisions", "slurm", "contrib", "contrib/python", "examples"] {

@@ -1,6 +1,4 @@
-//! How readable names, functions and documents are, in figures, and how far each figure may go. Tuple lets,
-//! named closures and tuple parameters are above their aims (0.2 and 2 per 1,000 lines, and 10): their limits
-//! only go down.
+//! How readable names, functions and documents are, in figures, and how far each figure may go.
 //!
 //! `cargo test --test tidy -- --nocapture the_style_keeps` prints the table. Another checkout is measured
 //! with `INFILL_STYLE_ROOT=PATH`; nothing is then asserted.
@@ -130,7 +128,11 @@ impl<'ast> Visit<'ast> for SourceCounts {
 
     fn visit_local(&mut self, local: &'ast syn::Local) {
         let init = local.init.as_ref().map(|init| &*init.expr);
-        match (&local.pat, init) {
+        let pattern = match &local.pat {
+            syn::Pat::Type(typed) => &*typed.pat,
+            pattern => pattern,
+        };
+        match (pattern, init) {
             (syn::Pat::Tuple(_), Some(syn::Expr::Tuple(_))) => self.tuple_lets += 1,
             (syn::Pat::Ident(_), Some(syn::Expr::Closure(_))) => self.named_closures += 1,
             _ => {}
@@ -259,18 +261,14 @@ fn measure_style(root: &Path) -> Vec<StyleRow> {
         StyleRow {
             what: "tuple lets, per 1,000 lines",
             measured: sum(|counts| counts.tuple_lets) / kilo_lines,
-            at_most: 6.5,
+            at_most: 0.2,
         },
         StyleRow {
             what: "named closures, per 1,000 lines",
             measured: sum(|counts| counts.named_closures) / kilo_lines,
-            at_most: 15.2,
+            at_most: 2.0,
         },
-        StyleRow {
-            what: "tuple parameters",
-            measured: sum(|counts| counts.tuple_parameters),
-            at_most: 133.0,
-        },
+        StyleRow { what: "tuple parameters", measured: sum(|counts| counts.tuple_parameters), at_most: 10.0 },
         StyleRow {
             what: "words of ARCHITECTURE.md",
             measured: architecture.split_whitespace().count() as f64,

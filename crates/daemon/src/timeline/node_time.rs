@@ -46,8 +46,8 @@ impl NodeTimeTracker {
         NodeTimeTracker { hour, newest, ..NodeTimeTracker::default() }
     }
 
-    /// Records the nodes that jobs hold now. It counts until the next snapshot, for [`USE_HOLDS_SECS`] at most. Returns
-    /// the rows of hours that are finished by that.
+    /// Records the nodes that jobs hold now. It counts until the next snapshot, for [`USE_HOLDS_SECS`] at
+    /// most. Returns the rows of hours that are finished by that.
     pub fn record_holdings(&mut self, now: UnixTime, held: Vec<NodeHolding>) -> Vec<NodeTimeRow> {
         let Some(seen_at) = self.seen_at.filter(|at| *at <= now) else {
             // After the clock was set back, counting starts again.
