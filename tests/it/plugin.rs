@@ -67,7 +67,7 @@ fn invalid_requests_are_refused_with_advice() {
     check_refused(&site, &["--ntasks=16"], "--ntasks-per-node");
     let two =
         site.try_sbatch("alice", &["-p", "main,infill"], SCRIPT).expect_err("two partitions were accepted");
-    assert!(two.contains("name the partition infill alone"), "{two}");
+    assert!(two.contains("name only the partition infill"), "{two}");
     let srun = site.exec("alice", &["srun", "-p", "infill", "-N1", "true"]);
     assert!(String::from_utf8_lossy(&srun.stderr).contains("only batch jobs here"), "{srun:?}");
     assert!(site.queue().is_empty(), "something was accepted: {:?}", site.queue());

@@ -97,7 +97,7 @@ fn a_promised_rate_is_kept_among_other_jobs() {
     let mut others = vec![submit(&site, "--at-least=asked:5")];
     others.extend((0..2).map(|_| submit(&site, "")));
     others.iter().for_each(|other| until_runs(&site, *other));
-    until_says(&site, others[0], "beside what others were assured before");
+    until_says(&site, others[0], "besides those that other jobs were assured before");
     site.until("the others to have what they can", 60.0, || site.nodes_of(job).len() == ASKED as usize);
     site.rounds_go_by(30);
 

@@ -91,7 +91,7 @@ fn gaps_are_filled_where_backfill_never_rests() {
     site.until_trains_on(job, 3, 150.0);
     // Until now, all snapshots may have fallen between two cycles.
     site.until("three looks while backfill is at work", 120.0, || {
-        site.logged(&["backfill is at work; what it wiped comes from its last cycle"]).len() >= 3
+        site.logged(&["backfill is active; the starts that it wiped come from its last cycle"]).len() >= 3
     });
     site.until_trains_on(job, 3, 10.0);
     site.completes(job);

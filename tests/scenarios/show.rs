@@ -178,7 +178,7 @@ fn changes(round: &Round) -> impl Iterator<Item = String> {
             ChangeKind::Swap => "swaps nodes",
             ChangeKind::Replan => "changes its plan",
             ChangeKind::Start if leaves.is_empty() => "starts",
-            ChangeKind::Start => "starts anew",
+            ChangeKind::Start => "starts again",
             ChangeKind::Park => "is parked",
         };
         let part = |verb: &str, nodes: &[NodeName]| match nodes {

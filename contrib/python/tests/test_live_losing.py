@@ -123,7 +123,7 @@ class Losing(Live):
     def test_the_only_one_that_had_the_state(self):
         # No member trains on a part of a state.
         for member in self.lose_the_giver(others=0):
-            self.assertIn("all that had the whole state are lost", member.hear("hopeless")["why"])
+            self.assertIn("all ranks that had the whole state are lost", member.hear("hopeless")["why"])
             self.assertEqual(self.trace(member), {})
 
     def test_an_update_that_not_all_have_made(self):
