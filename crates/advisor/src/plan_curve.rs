@@ -29,8 +29,8 @@ impl PlanCurve {
         (finite && !sizes.is_empty()).then_some(PlanCurve { sizes, log_rates, covariance, points })
     }
 
-    /// The mean of two curves at each size, weighted by their exactness. It is as uncertain as the more exact
-    /// one, because both rest on the same measurements.
+    /// The mean of two curves at each size, weighted by their precision (the inverse of the variance). It is
+    /// as uncertain as the more precise one, because both rest on the same measurements.
     pub(super) fn combine_with(&self, other: &PlanCurve) -> PlanCurve {
         let mut both = self.clone();
         let mut narrower = vec![1.0; self.sizes.len()];

@@ -7,7 +7,8 @@ use super::rate::{MIN_RATE_ERROR, rates_contradict, weighted_mean_rate};
 use super::rate_meter::Stretch;
 use infill_model::{BatchMode, Profile, SizePoint, Spread, UnixTime};
 
-/// A rate with a larger relative error does not contradict a known rate: half of it was a stall.
+/// A rate with a larger relative error does not contradict a known rate. It is so noisy that part of the
+/// stretch was probably a stall.
 const VAGUE_ERROR: f64 = 0.1;
 
 /// Seconds between the first measurement at another speed and the one that makes it a drift.
@@ -44,9 +45,10 @@ const GLOBAL_SLOPE: f64 = 0.25;
 pub(crate) enum LearnOutcome {
     /// The size is measured for the first time.
     New,
-    /// It fits the known rate, and made it more exact.
+    /// It fits the known rate, and made it more precise.
     Agrees,
-    /// It contradicts the known rate. It is kept aside until the next one says which is right.
+    /// It contradicts the known rate. It is kept aside until the next one says which is right, unless it is
+    /// vague or early: then it is dropped.
     Doubted,
     /// The job's speed has changed by this factor.
     Drifted(f64),
@@ -101,8 +103,8 @@ pub(crate) fn learn_point(
         doubts.remove(&nodes);
         return LearnOutcome::Agrees;
     }
-    // A vague rate is half a stall, and an early one may be a start that is slower than any warm-up should
-    // be.
+    // A vague rate is so noisy that part of the stretch was probably a stall. An early one may be a start
+    // that is slower than any warm-up should be.
     if new.error > VAGUE_ERROR || stretch.age_secs < SETTLED_SECS {
         return LearnOutcome::Doubted;
     }
@@ -159,7 +161,7 @@ pub fn batch_mode(profile: &Profile) -> BatchMode {
     }
 }
 
-/// Combines two points, weighted by their exactness.
+/// Combines two points, weighted by their precision (the inverse of the variance).
 fn merge_points(old: &SizePoint, new: &SizePoint) -> SizePoint {
     let (rate, error) = weighted_mean_rate((old.rate, old.error), (new.rate, new.error));
     SizePoint {

@@ -2,7 +2,8 @@
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
-/// No rate is taken to be more exact than this (relatively), so that later measurements still move it.
+/// Smallest relative error of a point of a profile, and of the mean of two rates. A larger weight would keep
+/// later measurements from moving the point. Fits use a smaller bound of their own.
 pub(crate) const MIN_RATE_ERROR: f64 = 0.006;
 
 /// A rate that differs by less than this (relatively) does not contradict another.
@@ -17,7 +18,8 @@ pub(crate) fn rates_contradict(a: (f64, f64), b: (f64, f64)) -> bool {
     apart > SMALL_DIFFERENCE && apart > CONTRADICTING_ERRORS * a.1.hypot(b.1)
 }
 
-/// The mean of two rates with their relative errors, weighted by their exactness.
+/// The mean of two rates with their relative errors, weighted by their precision (the inverse of the
+/// variance).
 pub(crate) fn weighted_mean_rate(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
     let wa = error_weight(a.1);
     let wb = error_weight(b.1);

@@ -464,7 +464,7 @@ fn curve_of_interest(fitted: &FittedCurve, sizes: &AllowedSizes) -> Option<Scali
 
 /// The points of a declared curve at the sizes that it names, up to the largest allowed one.
 fn declared_points(curve: &ScalingCurve, sizes: &AllowedSizes) -> Vec<SizePoint> {
-    let named = curve.points().iter().map(|p| p.nodes).filter(|n| !curve.is_default() && *n <= sizes.max());
+    let named = curve.points().iter().map(|p| p.nodes).filter(|n| !curve.is_linear() && *n <= sizes.max());
     named
         .map(|nodes| SizePoint {
             nodes,

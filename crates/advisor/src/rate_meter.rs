@@ -6,29 +6,32 @@ use std::collections::BTreeMap;
 use super::rate::{FEWEST_REPORTS, RateReport, SteadyRate, steady_rate};
 use infill_model::NodeName;
 
-/// A stretch is long enough when its relative standard error is at most this, once it has [`ENOUGH_REPORTS`].
-pub(crate) const NARROW_ERROR: f64 = 0.012;
+/// A stretch ends early when its relative standard error is at most this: it then has [`ENOUGH_REPORTS`]
+/// regular reports, its minimum length, and no outliers.
+const MAX_PRECISE_ERROR: f64 = 0.012;
 
 /// Reports on which a rate should rest.
 const ENOUGH_REPORTS: usize = 6;
 
-/// Shortest stretch, seconds. A shorter one would only show what the job did just then.
-const SHORTEST_SECS: f64 = 5.0;
+/// Shortest stretch, seconds, unless its generation ends. A shorter one would only show what the job did just
+/// then.
+const MIN_SECS: f64 = 5.0;
 
-/// Shortest first stretch of a generation, seconds: a cold cache may be steady for a while.
-const SHORTEST_FIRST_SECS: f64 = 12.0;
+/// Shortest first stretch of a generation, seconds, unless the generation ends: a cold cache may be steady
+/// for a while.
+const MIN_FIRST_SECS: f64 = 12.0;
 
-/// Least relative error of a shorter measurement at a generation's start.
-const HASTY_ERROR: f64 = 0.1;
+/// Smallest relative error of a generation's first stretch if it rests on less than [`MIN_SECS`].
+const MIN_HASTY_ERROR: f64 = 0.1;
 
-/// Seconds after which a stretch is taken as it is, even if its error is still large.
-const LONGEST_SECS: f64 = 15.0;
+/// Length from which a stretch is accepted even if its error is still large, seconds.
+const ACCEPT_AFTER_SECS: f64 = 15.0;
 
-/// The same limit for the first stretch of a generation, which may begin with a warm-up.
-const LONGEST_FIRST_SECS: f64 = 30.0;
+/// The same length for the first stretch of a generation, which may begin with a warm-up.
+const ACCEPT_FIRST_AFTER_SECS: f64 = 30.0;
 
 /// Longest series that is kept. Slow programs report so seldom that time alone would never bound it.
-const MOST_REPORTS: usize = 256;
+const MAX_REPORTS: usize = 256;
 
 /// A worker is no longer waited for when the others have reported for this many seconds without it.
 const WAIT_SECS: f64 = 90.0;
@@ -159,7 +162,7 @@ impl RateMeter {
         let rate: f64 = self.open.values().map(|o| o.samples / o.secs).sum();
         let secs = self.open.values().map(|o| o.secs).sum::<f64>() / self.open.len() as f64;
         self.age_secs += secs;
-        if self.series.len() < MOST_REPORTS {
+        if self.series.len() < MAX_REPORTS {
             self.series.push(RateReport { secs, samples: rate * secs });
         }
         self.open.values_mut().for_each(|o| *o = OpenReport::default());
@@ -167,28 +170,28 @@ impl RateMeter {
 
     fn take_if_complete(&mut self) -> Option<Stretch> {
         let secs: f64 = self.series.iter().map(|r| r.secs).sum();
-        if secs < SHORTEST_SECS || self.series.len() < FEWEST_REPORTS {
+        if secs < MIN_SECS || self.series.len() < FEWEST_REPORTS {
             return None;
         }
         let rate = self.current_rate();
         let regular = rate.map_or(0, |r| self.series.len() - r.warmup - r.outliers);
-        let (shortest, longest) = if self.has_stretch {
-            (SHORTEST_SECS, LONGEST_SECS)
+        let (min_secs, accept_after_secs) = if self.has_stretch {
+            (MIN_SECS, ACCEPT_AFTER_SECS)
         } else {
-            (SHORTEST_FIRST_SECS, LONGEST_FIRST_SECS)
+            (MIN_FIRST_SECS, ACCEPT_FIRST_AFTER_SECS)
         };
         let is_narrow =
-            rate.is_some_and(|r| r.error <= NARROW_ERROR && r.secs >= shortest && r.outliers == 0);
+            rate.is_some_and(|r| r.error <= MAX_PRECISE_ERROR && r.secs >= min_secs && r.outliers == 0);
         let is_precise = is_narrow && regular >= ENOUGH_REPORTS;
-        let is_long = secs >= longest && regular >= FEWEST_REPORTS;
-        if is_precise || is_long || self.series.len() >= MOST_REPORTS { self.cut_stretch() } else { None }
+        let is_long = secs >= accept_after_secs && regular >= FEWEST_REPORTS;
+        if is_precise || is_long || self.series.len() >= MAX_REPORTS { self.cut_stretch() } else { None }
     }
 
     fn cut_stretch(&mut self) -> Option<Stretch> {
         let first = !self.has_stretch;
         let mut rate = self.current_rate();
-        if let Some(rate) = rate.as_mut().filter(|rate| first && rate.secs < SHORTEST_SECS) {
-            rate.error = rate.error.max(HASTY_ERROR);
+        if let Some(rate) = rate.as_mut().filter(|rate| first && rate.secs < MIN_SECS) {
+            rate.error = rate.error.max(MIN_HASTY_ERROR);
         }
         let (samples, secs) = self.series.iter().fold((0.0, 0.0), |(n, s), r| (n + r.samples, s + r.secs));
         let step_samples = self.step_samples();
@@ -272,6 +275,6 @@ mod tests {
         for _ in 0..100_000 {
             let _ = meter.add_report(&n(1), 0.0, 1e-9, None);
         }
-        assert!(meter.series.len() <= MOST_REPORTS);
+        assert!(meter.series.len() <= MAX_REPORTS);
     }
 }

@@ -52,20 +52,21 @@ pub trait ScalingModel {
     fn error_covariance(&self, sizes: &[u32]) -> DMatrix<f64>;
 }
 
-/// A fitted curve. It has at least one measured size, so that all its values are finite and positive.
+/// A fitted curve. It rests on at least one point of evidence, so that all its values are finite and
+/// positive. A point may be measured, declared, or taken from similar programs.
 #[derive(Clone, Debug)]
 pub struct FittedCurve {
     points: Vec<SizePoint>,
     models: Vec<StepModel>,
-    /// Covariance of the measurements, decomposed.
+    /// Cholesky factor of the covariance of the points.
     measured: Cholesky<f64, Dyn>,
-    /// Its inverse times the residuals.
+    /// The inverse of that covariance times the residuals.
     pull: DVector<f64>,
 }
 
 impl FittedCurve {
-    /// Fits measured points. `largest` is the largest size of interest, up to which the prior reaches. `None`
-    /// when no point is usable.
+    /// Fits points of evidence. `largest` is the largest size of interest, up to which the prior reaches.
+    /// `None` when no point is usable.
     pub fn new(points: &[SizePoint], mode: BatchMode, largest: u32) -> Option<Self> {
         let points = usable_points(points);
         if points.is_empty() {
@@ -84,7 +85,7 @@ impl FittedCurve {
         Some(FittedCurve { points, models, measured, pull })
     }
 
-    /// The measured sizes on which it rests, ascending.
+    /// The points of evidence on which it rests, ascending by size.
     pub fn points(&self) -> &[SizePoint] {
         &self.points
     }

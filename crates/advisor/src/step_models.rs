@@ -24,7 +24,8 @@ const PRIOR_LOSS: f64 = 0.1;
 /// Uncertainty of that loss, as a relative error for each doubling of the size.
 const PRIOR_ERROR: f64 = 0.5;
 
-/// A measured rate is never taken to be more exact than this.
+/// Smallest relative error of a point in a fit. The advisor's own points have at least
+/// [`super::rate::MIN_RATE_ERROR`], so that this only bounds others, such as imported points.
 pub(super) const LEAST_ERROR: f64 = 0.002;
 
 /// One model: some terms and their weights.

@@ -41,7 +41,8 @@ use daemon_absence::DaemonAbsence;
 use leaving::{LeaveReason, PendingLeave};
 use live_command::LiveCommand;
 
-/// How often progress is reported. Rates are averaged over minutes, but people watch the steps.
+/// How often progress is reported. Rates are measured over stretches of 5 to 30 s, but people watch the
+/// steps.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long we wait for a signal after the command has ended. Slurm may signal the command and us in either

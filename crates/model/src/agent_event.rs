@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::{CommandExit, JobId, Secret};
 use crate::words;
 
-/// An event at a worker, reported by its agent. Reporting an event again is harmless.
+/// An event at a worker, reported by its agent. Applying an event twice changes nothing more, except for
+/// [`AgentEvent::Progress`]: its samples and seconds are differences, which count each time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -35,12 +35,13 @@ pub struct JobProgress {
     pub first_flat: Option<f64>,
 }
 
-/// A job's own estimates of its length, as seconds on one node.
+/// Estimates of a job's length, as seconds on one node: what the job declares, and what infill extrapolates
+/// from its loss curve.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UserEstimate {
     /// The length that it declares.
     pub said_secs: Option<f64>,
-    /// The time after which its loss will be flat.
+    /// The length after which its loss will be flat. infill extrapolates it from the loss curve.
     pub flat_secs: Option<f64>,
 }
 

@@ -18,7 +18,7 @@ impl Default for ExecPlan {
     }
 }
 
-/// The text of the curve of a job without any known rates.
+/// The text of [`ScalingCurve::linear`], the placeholder for unknown rates.
 const LINEAR: &str = "linear";
 
 /// Throughput at one size.
@@ -42,7 +42,7 @@ pub struct CurvePoint {
 #[serde(try_from = "String", into = "String")]
 pub struct ScalingCurve {
     points: Vec<CurvePoint>,
-    /// Whether it is the default curve of a job without any known rates: rate = nodes, at any size.
+    /// Whether it is the placeholder for unknown rates: rate = nodes, at any size.
     linear: bool,
 }
 
@@ -69,7 +69,8 @@ pub enum CurveError {
 }
 
 impl ScalingCurve {
-    /// The curve of a job without any known rates: one unit a second for each node.
+    /// A placeholder where a job declares no rates: one unit a second for each node. The planner uses its own
+    /// prior instead.
     pub fn linear() -> Self {
         ScalingCurve { points: vec![CurvePoint { nodes: 1, rate: 1.0 }], linear: true }
     }
@@ -114,8 +115,8 @@ impl ScalingCurve {
         &self.points
     }
 
-    /// Whether no rates are known, so that the rate is the number of nodes.
-    pub fn is_default(&self) -> bool {
+    /// Whether it is the placeholder [`ScalingCurve::linear`], which says nothing about the job's rates.
+    pub fn is_linear(&self) -> bool {
         self.linear
     }
 

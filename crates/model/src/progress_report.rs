@@ -15,9 +15,9 @@ pub struct ProgressReport<'a> {
     pub crosses: bool,
     /// The worker's node.
     pub node: &'a NodeName,
-    /// Samples since its last report.
+    /// Samples since its last report. In a report with a `startup`, samples since the command's start.
     pub samples: f64,
-    /// Seconds since its last report.
+    /// Seconds since its last report. In a report with a `startup`, seconds since the command's start.
     pub secs: f64,
     /// Its last step, if it reports steps.
     pub step: Option<u64>,

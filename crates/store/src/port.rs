@@ -132,22 +132,23 @@ pub struct QuotaExceeded {
     pub would_be: ProfileQuota,
 }
 
-/// Throughput measured during a stretch of one generation.
+/// Throughput of a job at one size: a row of the history of its profile. The daemon sums a job's consecutive
+/// measured stretches of the same profile and size until they make about a minute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// The profile to which it counts.
     pub key: ProfileKey,
     /// The lead's job id.
     pub job: JobId,
-    /// Number of nodes during the stretch.
+    /// Number of nodes, the same in all of its stretches.
     pub nodes: u32,
-    /// Samples done during the stretch.
+    /// Samples done during its stretches.
     pub samples: f64,
-    /// Length of the stretch, seconds.
+    /// Sum of the lengths of its stretches, seconds.
     pub secs: f64,
     /// Whether the size was held only to measure it.
     pub probe: bool,
-    /// End of the stretch.
+    /// End of its last stretch.
     pub at: UnixTime,
 }
 

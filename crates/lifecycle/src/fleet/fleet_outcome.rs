@@ -47,9 +47,11 @@ pub struct WorkerProgress {
     pub nodes: u32,
     /// The hosts of the generation, by name.
     pub hosts: Vec<NodeName>,
-    /// Samples since the worker's last report.
+    /// Samples since the worker's last report. In a report with a `startup`, samples since the command's
+    /// start.
     pub samples: f64,
-    /// Seconds since the worker's last report.
+    /// Seconds since the worker's last report. In a report with a `startup`, seconds since the command's
+    /// start.
     pub secs: f64,
     /// The training step, if the command reports it.
     pub step: Option<u64>,

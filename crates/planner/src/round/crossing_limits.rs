@@ -166,7 +166,7 @@ impl<'a> GroupCapacity<'a> {
     ) -> ScalingCurve {
         // A block is on one host, so it has no part in several groups.
         let in_group = (self.max_in_group(job, node_type) / job.block.max(1)).max(1);
-        if curve.is_default() || slowdown <= 1.0 || in_group >= job.sizes.max() {
+        if curve.is_linear() || slowdown <= 1.0 || in_group >= job.sizes.max() {
             return curve.clone();
         }
         let mut sizes: Vec<u32> = curve.points().iter().map(|p| p.nodes).collect();

@@ -21,7 +21,7 @@ pub(super) const MOST_MEASURED: f64 = 4.0;
 /// Credible samples a second and node of any program. Other numbers are not measurements.
 const CREDIBLE_RATES: RangeInclusive<f64> = 1e-9..=1e12;
 
-/// A size that is to be measured seems faster than the fastest by at least this share.
+/// A probed size is shown to the planner as faster than any other by at least this share.
 const PROBE_MARGIN: f64 = 0.05;
 
 /// The smallest size of a job that has its turn counts this many times more than a node of any other job.
@@ -33,7 +33,7 @@ const MOST_TURN_BONUS: f64 = 1e6;
 /// The curve within what is believed of a user's own claim, so that no user outbids others with a number.
 /// `None` where its numbers are not credible rates.
 pub(crate) fn believable_curve(curve: &ScalingCurve, sizes: &AllowedSizes) -> Option<ScalingCurve> {
-    if curve.is_default() {
+    if curve.is_linear() {
         return Some(curve.clone());
     }
     CREDIBLE_RATES.contains(&unit_rate(curve, sizes)).then(|| capped_curve(curve, sizes, MOST_SUPERLINEAR))

@@ -30,9 +30,11 @@ pub(super) struct CandidateJob<'a> {
 struct RatedJob<'a> {
     candidate: CandidateJob<'a>,
     rates: Vec<RateCurve>,
-    /// Samples a second on one node, on the mean of the present nodes; a guess where no rate is measured.
+    /// Samples a second on one node, on the mean of the present nodes; a guess where all curves are the
+    /// prior.
     unit: f64,
-    /// Samples a second on one node of the fastest type; 0 where no rate is measured.
+    /// Samples a second on one node of the fastest type; 0 where all curves equal the prior curve, so that
+    /// nothing is known about the job's rates.
     known_unit: f64,
 }
 
@@ -73,7 +75,7 @@ fn declared_needs(plans: &[DeclaredPlan], exec_plan: &ExecPlan) -> PlanNeeds {
     plans.iter().find(|plan| plan.name == *exec_plan).map_or(PlanNeeds::default(), |plan| plan.needs)
 }
 
-/// The believed rate of a job on one node, samples a second; 0 where no rate is measured.
+/// The believed rate of a job on one node, samples a second; 0 where nothing but the prior curve is known.
 pub(super) fn believed_unit_rate(
     candidate: CandidateJob<'_>,
     advisor: &JobAdvisor,

@@ -70,9 +70,8 @@ impl<'a> CheckedJob<'a> {
 
     /// The rate of its profile on the planned nodes, samples a second; 0 where the profile has none.
     pub fn planned_rate(&self) -> f64 {
-        self.node_type().map_or(0.0, |node_type| {
-            profile_rate(self.job, node_type, &self.planned.exec_plan, self.gaps.len())
-        })
+        self.node_type()
+            .map_or(0.0, |node_type| job_rate(self.job, node_type, &self.planned.exec_plan, self.gaps.len()))
     }
 }
 
@@ -109,14 +108,9 @@ pub(crate) fn holds_node(problem: &PlanningProblem<'_>, job: &MalleableJob, node
     is_its && NodeGaps::for_node(problem, node).is_some_and(|patch| patch.is_held_by(job))
 }
 
-/// The rate of an execution plan on this number of nodes of a type, samples a second; 0 where the profile has
+/// The rate of an execution plan on this number of nodes of a type, samples a second; 0 where `rates` has
 /// none. A curve for this type takes precedence over one for all types.
-pub(crate) fn profile_rate(
-    job: &MalleableJob,
-    node_type: &NodeType,
-    exec_plan: &ExecPlan,
-    nodes: usize,
-) -> f64 {
+pub(crate) fn job_rate(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan, nodes: usize) -> f64 {
     let mut curves = job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
     let for_all = curves.clone().find(|r| r.node_type.is_none());
     let of_type = curves.find(|r| r.node_type.as_ref() == Some(node_type));
@@ -126,18 +120,17 @@ pub(crate) fn profile_rate(
 
 /// The rate of the best execution plan, samples a second.
 pub(crate) fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: usize) -> f64 {
-    job.rates.iter().map(|r| profile_rate(job, node_type, &r.exec_plan, nodes)).fold(0.0, f64::max)
+    job.rates.iter().map(|r| job_rate(job, node_type, &r.exec_plan, nodes)).fold(0.0, f64::max)
 }
 
-/// The best execution plan with its rate. The present plan wins a tie. The rate is 0 where the profile has
-/// none.
+/// The best execution plan with its rate. The present plan wins a tie. The rate is 0 where `rates` has none.
 pub(crate) fn best_plan<'a>(
     job: &'a MalleableJob,
     node_type: &NodeType,
     nodes: usize,
 ) -> (&'a ExecPlan, f64) {
     let plans = std::iter::once(&job.exec_plan).chain(job.rates.iter().map(|r| &r.exec_plan));
-    let rated = plans.map(|plan| (plan, profile_rate(job, node_type, plan, nodes)));
+    let rated = plans.map(|plan| (plan, job_rate(job, node_type, plan, nodes)));
     rated.reduce(|best, next| if next.1 > best.1 { next } else { best }).unwrap_or((&job.exec_plan, 0.0))
 }
 
@@ -166,7 +159,7 @@ fn can_stay(steps: &TimeSteps, job: &MalleableJob, held: &[Option<&Gap>]) -> boo
     job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref())
         && held.iter().all(|g| g.is_some_and(|g| g.usable_until >= *end && g.node_type == *node_type))
         && job.sizes.contains(held.len() as u32)
-        && profile_rate(job, node_type, &job.exec_plan, held.len()) > 0.0
+        && job_rate(job, node_type, &job.exec_plan, held.len()) > 0.0
 }
 
 fn present_worth(steps: &TimeSteps, job: &MalleableJob, held: &[Option<&Gap>]) -> f64 {
@@ -174,5 +167,5 @@ fn present_worth(steps: &TimeSteps, job: &MalleableJob, held: &[Option<&Gap>]) -
     let last = held.iter().flatten().map(|g| g.usable_until).min();
     let through = last.map_or(0, |last| steps.ends().iter().take_while(|end| **end <= last).count());
     let secs: f64 = (0..through).map(|step| steps.secs(step)).sum();
-    job.weight * profile_rate(job, &first.node_type, &job.exec_plan, held.len()) * secs
+    job.weight * job_rate(job, &first.node_type, &job.exec_plan, held.len()) * secs
 }

@@ -16,7 +16,7 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::checked_job::{CheckedJob, best_plan, best_rate, profile_rate, top_rate};
+use super::checked_job::{CheckedJob, best_plan, best_rate, job_rate, top_rate};
 use crate::plan::space::{problem::PlanningProblem, steps::TimeSteps};
 use infill_model::{ExecPlan, Gap, MalleableJob, NodeType, UnixTime};
 
@@ -230,7 +230,7 @@ impl<'a> NodeWalk<'a> {
         };
         let has_cost = self.job.swap_secs.is_some();
         let before = self.exec_plan;
-        let rate_before = profile_rate(self.job, node_type, before, nodes);
+        let rate_before = job_rate(self.job, node_type, before, nodes);
         if has_cost && !starts && rate_before > 0.0 {
             self.rate = rate_before;
         } else {

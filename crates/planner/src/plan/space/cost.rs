@@ -23,7 +23,7 @@ use super::problem::PlanningProblem;
 use super::steps::TimeSteps;
 use infill_model::{ChangeKind, ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType};
 
-/// The rate of a job with one execution plan, samples a second; `None` where its profile has no rate.
+/// The rate of a job with one execution plan, samples a second; `None` where its `rates` has none.
 pub(crate) fn rate_of(
     job: &MalleableJob,
     node_type: &NodeType,
