@@ -228,7 +228,7 @@ fn times() {
     let fitted = FittedCurve::new(&measured, BatchMode::Auto, 64).expect("a curve");
     let stakes = ProbeContext {
         sizes: sizes.to_vec(),
-        triable: sizes.to_vec(),
+        probe_sizes: sizes.to_vec(),
         supplies: [8, 16, 32, 48, 64].iter().map(|n| (*n, 0.2)).collect(),
         present: 8,
         rivals: Vec::new(),

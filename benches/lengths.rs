@@ -29,18 +29,18 @@ fn past(number: usize) -> PastJob {
     let dice = |draw: u64| chance(number as u64 * 16 + draw);
     let user = (dice(0) * 500.0) as u32;
     let kind = (dice(1) * 4.0) as u32;
-    let at = 60.0 * number as f64;
+    let submitted_at = 60.0 * number as f64;
     let usual = 10f64.powf(1.5 + 3.0 * chance(u64::from(user * 4 + kind)));
     let secs = usual * (0.6 * (dice(2) + dice(3) - 1.0)).exp();
     let job = Submission {
-        at,
+        submitted_at,
         user: format!("user{user:03}"),
         name: format!("train-{kind}"),
         nodes: 1 << (dice(4) * 4.0) as u32,
-        more: vec![1.0],
+        further_facts: vec![1.0],
         ..Submission::default()
     };
-    PastJob { job, ended_at: at + secs, secs, word: UserEstimate::default() }
+    PastJob { job, ended_at: submitted_at + secs, secs, estimate: UserEstimate::default() }
 }
 
 /// Prints how long something took, and whether that is within its goal.

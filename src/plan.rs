@@ -113,10 +113,10 @@ fn plan_headline(round: &RoundView) -> String {
             format!("best within the time limit, at most {:.1} % below the best possible", gap * 100.0)
         }
         SolveStatus::TimeLimit { gap: None } => "best within the time limit".to_owned(),
-        SolveStatus::Unasked { gap: Some(gap) } => {
+        SolveStatus::SolverNotUsed { gap: Some(gap) } => {
             format!("the solver was not needed, at most {:.1} % below the best possible", gap * 100.0)
         }
-        SolveStatus::Unasked { gap: None } => "the solver was not asked".to_owned(),
+        SolveStatus::SolverNotUsed { gap: None } => "the solver was not asked".to_owned(),
         SolveStatus::Fallback(why) => format!("made without the solver, which gave no plan: {why}"),
         SolveStatus::LastResort(why) => {
             format!("last resort, in which each job keeps what it need not leave: {why}")

@@ -93,7 +93,7 @@ fn status_word(status: &SolveStatus) -> &'static str {
     match status {
         SolveStatus::Optimal => "optimal",
         SolveStatus::TimeLimit { .. } => "time_limit",
-        SolveStatus::Unasked { .. } => "unasked",
+        SolveStatus::SolverNotUsed { .. } => "unasked",
         SolveStatus::Fallback(_) => "fallback",
         SolveStatus::LastResort(_) => "last_resort",
         SolveStatus::Trivial => "trivial",

@@ -202,7 +202,7 @@ impl Data {
         let budget = std::mem::replace(&mut config.max_changes, jobs as u32);
         let job = |id: usize| {
             let block = if lent == Lent::Gpus { BLOCKS[id % BLOCKS.len()] } else { 1 };
-            let job = MalleableJob { block, ..self.job(&mut r, id as u32) };
+            let job = MalleableJob { places_per_node: block, ..self.job(&mut r, id as u32) };
             if lent == Lent::Types { with_plans(job, &mut r) } else { job }
         };
         let jobs = (1..=jobs).map(job).collect();
@@ -262,19 +262,19 @@ impl Data {
             user: UserId(id % 10),
             weight,
             sizes: AllowedSizes::Range { min: min.nodes, max },
-            block: 1,
+            places_per_node: 1,
             rates: vec![RateCurve::new(ExecPlan::default(), None, curve, None)],
             costs,
             swap_secs: None,
-            reluctance: 1.0,
-            standing: SchedulingState::Waiting,
+            hysteresis_share: 1.0,
+            scheduling_state: SchedulingState::Waiting,
             exec_plan: ExecPlan::default(),
             lead_node: None,
             lead_away: false,
             held: Vec::new(),
             submitted_at: WEEK_START + -r.random_range(0..10_000),
             last_change: None,
-            assured: None,
+            guarantee: None,
             probe: None,
             stay_secs: 0.0,
             turn: None,
@@ -353,7 +353,8 @@ fn hold(jobs: &mut [MalleableJob], plan: &Plan, gaps: &mut GapSet, at: UnixTime)
         let left = planned.iter().map(|p| &p.node).filter(|n| lead.is_some() && alive(n));
         job.held = left.map(|node| HeldNode { node: node.clone(), slurm_job: job.id }).collect();
         job.held.sort_by(|a, b| a.node.cmp(&b.node));
-        job.standing = if lead.is_some() { SchedulingState::Running } else { SchedulingState::Waiting };
+        job.scheduling_state =
+            if lead.is_some() { SchedulingState::Running } else { SchedulingState::Waiting };
         job.last_change = lead.is_some().then_some(at);
         if let Some(planned) = plan.job_plan(job.id).filter(|_| lead.is_some()) {
             job.exec_plan = planned.exec_plan.clone();

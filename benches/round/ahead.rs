@@ -17,14 +17,14 @@ fn past(number: u32, now: i64) -> PastJob {
     let secs = usual * 2f64.powf(f64::from(number * 7919 % 201) / 100.0 - 1.0);
     let ended_at = (now - 1000) as f64 - 30.0 * f64::from(ENDED - number);
     let job = Submission {
-        at: ended_at - secs,
+        submitted_at: ended_at - secs,
         user: format!("user{user}"),
         name: format!("train{user}"),
         nodes: 64,
-        more: vec![1.0],
+        further_facts: vec![1.0],
         ..Submission::default()
     };
-    PastJob { job, ended_at, secs, word: UserEstimate::default() }
+    PastJob { job, ended_at, secs, estimate: UserEstimate::default() }
 }
 
 /// Teaches the predictor the ended jobs and grows a forest. No round includes the time for that.

@@ -105,25 +105,25 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
         program: ProgramIdentity {
             user: format!("user{n}"),
             job_name: format!("train{n}"),
-            told: None,
-            block: 1,
+            reported_profile: None,
+            places_per_node: 1,
             on_cpus: false,
             exec_plan: ExecPlan::default(),
         },
         sizes: AllowedSizes::Range { min: 1, max: 64 },
-        claims: JobDeclaration { curve: Some(curve), ..JobDeclaration::default() },
-        standing: if holds { SchedulingState::Running } else { SchedulingState::Waiting },
+        declaration: JobDeclaration { curve: Some(curve), ..JobDeclaration::default() },
+        scheduling_state: if holds { SchedulingState::Running } else { SchedulingState::Waiting },
         since: UnixTime(answers::NOW),
         waits_since: (!holds).then_some(UnixTime(answers::NOW)),
         running: holds.then_some(count),
-        place: JobLocation {
+        location: JobLocation {
             held: (0..count).map(|i| held(site, n, i)).collect(),
             lead_now: lead.clone(),
             lead,
             ..JobLocation::default()
         },
-        changing: ResizeState::default(),
-        course: JobProgress::default(),
+        resize: ResizeState::default(),
+        progress: JobProgress::default(),
         submitted_at: UnixTime(answers::NOW - 4000),
         excluded: ExcludedNodes::default(),
         ending: false,
@@ -136,7 +136,7 @@ fn changed(plan: &Plan, jobs: &[JobFacts]) -> usize {
         let mut wanted: Vec<&NodeName> =
             plan.job_plan(job.job).map(|p| p.nodes.iter().map(|n| &n.node).collect()).unwrap_or_default();
         wanted.sort();
-        wanted != job.place.held.iter().map(|h| &h.node).collect::<Vec<_>>()
+        wanted != job.location.held.iter().map(|h| &h.node).collect::<Vec<_>>()
     };
     jobs.iter().filter(differs).count()
 }
@@ -219,7 +219,7 @@ fn show_site(site: Site, config: &Arc<Config>, count: u32) {
         .then(|| PlaceAssignments::new("infill", LendingRules::default(), BTreeMap::new()));
     let mut state = RoundState::new(config.clone(), UnixTime(answers::NOW));
     if config.planner.objective == PlanningObjective::Completion {
-        ahead::learn(&mut state.priorities_mut().outlook, answers::NOW);
+        ahead::learn(&mut state.priorities_mut().length_predictor, answers::NOW);
     }
     let mut kept = Kept { state, places, snapshot: None };
     let (_, about) = round(site, 0, &mut kept, config, &jobs);

@@ -112,7 +112,11 @@ impl<'a> World<'a> {
         let control = self.script.order(at);
         let may_grow = control == ControlState::Normal;
         let drain = control == ControlState::Draining;
-        let input = self.state.round_input(&jobs, RoundConstraints { may_grow, drain, trusted }, now);
+        let input = self.state.round_input(
+            &jobs,
+            RoundConstraints { may_grow, drain, snapshot_is_trusted: trusted },
+            now,
+        );
         let solved = input.solve_plan(&self.config);
         let judged = check_solved_plan(&input, &self.config, Ok(solved))
             .map_err(|v| format!("{at} s: the checker refuses the fallback: {v:?}"))?;
@@ -170,7 +174,7 @@ impl<'a> World<'a> {
         let unit = self.state.remaining_work(&facts).1;
         let secs = job.course.work_secs(unit);
         let word = job.course.first_estimate(unit);
-        self.state.priorities_mut().outlook.record_end(id, at, secs, &word);
+        self.state.priorities_mut().length_predictor.record_end(id, at, secs, &word);
         format!("job {id} ends: it has made {:.0} samples", job.course.samples)
     }
 
@@ -258,12 +262,15 @@ impl<'a> Job<'a> {
     }
 
     fn at_least(&self) -> Option<MinimumRate> {
-        self.script_job.at_least.map(MinimumRate::Rate).or(self.script_job.as_asked.map(MinimumRate::Asked))
+        self.script_job
+            .at_least
+            .map(MinimumRate::Rate)
+            .or(self.script_job.as_asked.map(MinimumRate::Requested))
     }
 
     /// The facts that a daemon would have about it.
     fn facts(&self, id: JobId, now: UnixTime) -> JobFacts {
-        let standing = self.standing(now);
+        let scheduling_state = self.standing(now);
         let mut held: Vec<HeldNode> =
             self.nodes.iter().map(|node| HeldNode { node: node.clone(), slurm_job: id }).collect();
         held.sort_by(|a, b| a.node.cmp(&b.node));
@@ -273,23 +280,23 @@ impl<'a> Job<'a> {
             user: UserId(0),
             program: program(self.script_job),
             sizes: self.script_job.sizes.clone(),
-            claims: JobDeclaration {
+            declaration: JobDeclaration {
                 curve: self.script_job.curve.clone(),
                 at_least: self.at_least(),
                 ..JobDeclaration::default()
             },
-            running: (standing == SchedulingState::Running).then_some(held.len() as u32),
-            waits_since: (standing == SchedulingState::Waiting).then_some(self.since),
-            standing,
+            running: (scheduling_state == SchedulingState::Running).then_some(held.len() as u32),
+            waits_since: (scheduling_state == SchedulingState::Waiting).then_some(self.since),
+            scheduling_state,
             since: self.since,
-            place: JobLocation { held, lead_now: lead.clone(), lead, ..JobLocation::default() },
-            changing: ResizeState {
+            location: JobLocation { held, lead_now: lead.clone(), lead, ..JobLocation::default() },
+            resize: ResizeState {
                 exec_plan: ExecPlan::default(),
-                way: RescaleMode::Restart,
+                mode: RescaleMode::Restart,
                 pause: self.pause,
                 last_at: self.last_change,
             },
-            course: self.course,
+            progress: self.course,
             submitted_at: moment(self.script_job.submit),
             excluded: ExcludedNodes::default(),
             ending: false,
@@ -322,8 +329,8 @@ fn program(script_job: &Malleable) -> ProgramIdentity {
     ProgramIdentity {
         user: script_job.user.clone(),
         job_name: name.clone(),
-        told: Some((name, BatchMode::Auto)),
-        block: 1,
+        reported_profile: Some((name, BatchMode::Auto)),
+        places_per_node: 1,
         on_cpus: false,
         exec_plan: ExecPlan::default(),
     }

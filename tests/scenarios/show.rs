@@ -123,7 +123,7 @@ fn plan(round: &Round) -> String {
     let status = match &plan.status {
         SolveStatus::Optimal => "optimal".to_owned(),
         SolveStatus::TimeLimit { .. } => "time limit".to_owned(),
-        SolveStatus::Unasked { .. } => "the solver was not asked".to_owned(),
+        SolveStatus::SolverNotUsed { .. } => "the solver was not asked".to_owned(),
         SolveStatus::Fallback(why) => format!("fallback, for {why}"),
         SolveStatus::LastResort(why) => format!("last resort, for {why}"),
         SolveStatus::Trivial => "nothing to decide".to_owned(),

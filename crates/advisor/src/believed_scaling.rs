@@ -12,9 +12,9 @@ pub(super) enum BelievedScaling {
     /// From measurements of this way to run, or of similar ones.
     Fitted(FittedCurve),
     /// From the model of all plans and types of the program.
-    Planned(PlanCurve),
+    FromPlanModel(PlanCurve),
     /// From the program's measurements on other types and what programs have in common, or from estimates.
-    Alike(PlanCurve),
+    FromSimilar(PlanCurve),
 }
 
 impl BelievedScaling {
@@ -22,15 +22,15 @@ impl BelievedScaling {
     pub(super) fn points(&self) -> &[SizePoint] {
         match self {
             BelievedScaling::Fitted(fitted) => fitted.points(),
-            BelievedScaling::Planned(curve) | BelievedScaling::Alike(curve) => curve.points(),
+            BelievedScaling::FromPlanModel(curve) | BelievedScaling::FromSimilar(curve) => curve.points(),
         }
     }
 
     /// Whether the curve has a rate for this number of nodes.
     pub(super) fn covers_size(&self, nodes: u32) -> bool {
         match self {
-            BelievedScaling::Fitted(_) | BelievedScaling::Planned(_) => true,
-            BelievedScaling::Alike(curve) => curve.has_size(nodes),
+            BelievedScaling::Fitted(_) | BelievedScaling::FromPlanModel(_) => true,
+            BelievedScaling::FromSimilar(curve) => curve.has_size(nodes),
         }
     }
 
@@ -54,14 +54,18 @@ impl ScalingModel for BelievedScaling {
     fn estimate_at(&self, nodes: u32) -> SizeEstimate {
         match self {
             BelievedScaling::Fitted(fitted) => fitted.estimate_at(nodes),
-            BelievedScaling::Planned(curve) | BelievedScaling::Alike(curve) => curve.estimate_at(nodes),
+            BelievedScaling::FromPlanModel(curve) | BelievedScaling::FromSimilar(curve) => {
+                curve.estimate_at(nodes)
+            }
         }
     }
 
     fn error_covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
         match self {
             BelievedScaling::Fitted(fitted) => fitted.error_covariance(sizes),
-            BelievedScaling::Planned(curve) | BelievedScaling::Alike(curve) => curve.error_covariance(sizes),
+            BelievedScaling::FromPlanModel(curve) | BelievedScaling::FromSimilar(curve) => {
+                curve.error_covariance(sizes)
+            }
         }
     }
 }

@@ -35,19 +35,19 @@ const REMEMBERED: usize = 400;
 const SAME_TIME_TOLERANCE: f64 = 1e-3;
 
 /// Most stops that are kept until it is known whether others overlapped with them.
-const MOST_REMEMBERED: usize = 1000;
+const MAX_REMEMBERED: usize = 1000;
 
 /// The number of last stops with which each is compared.
-const MOST_COMPARED: usize = 50;
+const MAX_COMPARED: usize = 50;
 
 /// Shorter stops say nothing, seconds: moments are known to the second.
-const LEAST_SECS: f64 = 1.0;
+const MIN_SECS: f64 = 1.0;
 
 /// Two stops are compared if the mean number of others that saved differs by at least this.
-const LEAST_MORE: f64 = 0.5;
+const MIN_MORE: f64 = 0.5;
 
 /// Most weight of a stop, as a difference in the number of others.
-const MOST_WEIGHT: f64 = 1.0;
+const MAX_WEIGHT: f64 = 1.0;
 
 /// Weights of the prior votes for 1 and for 0.
 const PRIOR_WEIGHTS: (f64, f64) = (3.0, 10.0);
@@ -73,7 +73,7 @@ struct SaveRecord {
 
 /// The last stops on a site, and the contention that they show.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SharedSaves {
+pub struct ContentionEstimator {
     last: Vec<SaveRecord>,
     /// Lower and upper bound of the contention.
     believed: Option<[SaveContention; 2]>,
@@ -84,8 +84,9 @@ pub struct SharedSaves {
     unsaved: bool,
 }
 
-impl SharedSaves {
-    /// Loads stops that [`SharedSaves::take_unsaved`] returned earlier. What cannot be read is learned again.
+impl ContentionEstimator {
+    /// Loads stops that [`ContentionEstimator::take_unsaved`] returned earlier. What cannot be read is
+    /// learned again.
     pub fn load(&mut self, text: &str) {
         let read: Vec<SaveRecord> = serde_json::from_str(text).unwrap_or_default();
         self.last = read
@@ -94,7 +95,7 @@ impl SharedSaves {
                 (0.0..=MAX_STOP_SECS).contains(&s.secs)
                     && (0.0..=2.0 * MAX_STOP_SECS).contains(&(s.ended - s.began))
             })
-            .take(MOST_REMEMBERED)
+            .take(MAX_REMEMBERED)
             .collect();
         self.stale = true;
     }
@@ -134,7 +135,7 @@ impl SharedSaves {
                 self.last.push(SaveRecord { job, generation, program, began, ended, secs, end });
             }
         }
-        let beyond = self.last.len().saturating_sub(MOST_REMEMBERED);
+        let beyond = self.last.len().saturating_sub(MAX_REMEMBERED);
         self.last.drain(..beyond);
         self.stale = true;
         self.unsaved = true;
@@ -184,7 +185,7 @@ impl SharedSaves {
     /// whichever are more: each kind says something only together with the other.
     fn forget_oldest(&mut self, beside: &[f64]) {
         let mut beyond = self.last.len().saturating_sub(REMEMBERED);
-        let mut crowded = beside.iter().filter(|others| **others >= LEAST_MORE).count();
+        let mut crowded = beside.iter().filter(|others| **others >= MIN_MORE).count();
         let mut rest = self.last.len() - crowded;
         let mut forgotten: FxHashSet<usize> = FxHashSet::default();
         let mut next_crowded = 0;
@@ -194,7 +195,7 @@ impl SharedSaves {
             let (next, left) =
                 if takes_crowded { (&mut next_crowded, &mut crowded) } else { (&mut next_rest, &mut rest) };
             let mut candidates = *next..beside.len();
-            let Some(oldest) = candidates.find(|i| (beside[*i] >= LEAST_MORE) == takes_crowded) else {
+            let Some(oldest) = candidates.find(|i| (beside[*i] >= MIN_MORE) == takes_crowded) else {
                 break;
             };
             forgotten.insert(oldest);
@@ -288,7 +289,7 @@ impl StopComparison<'_> {
     fn votes_by_class(&self) -> [Vec<GridVote>; SAVE_CLASSES.len()] {
         let mut by_program: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
         for (i, saved) in self.saves.iter().enumerate() {
-            if saved.program != 0 && saved.end != StopOutcome::Failed && saved.secs >= LEAST_SECS {
+            if saved.program != 0 && saved.end != StopOutcome::Failed && saved.secs >= MIN_SECS {
                 by_program.entry(saved.program).or_default().push(i);
             }
         }
@@ -310,14 +311,14 @@ impl StopComparison<'_> {
     fn stop_vote(&self, stop: usize, members: &[usize]) -> Option<GridVote> {
         let with_fewer = members.iter().copied().rev().filter(|other| {
             self.saves[*other].end == StopOutcome::Saved
-                && self.beside[stop] - self.beside[*other] >= LEAST_MORE
+                && self.beside[stop] - self.beside[*other] >= MIN_MORE
         });
-        let compared: Vec<usize> = with_fewer.take(MOST_COMPARED).collect();
+        let compared: Vec<usize> = with_fewer.take(MAX_COMPARED).collect();
         let mut named: Vec<usize> = compared.iter().map(|other| self.pair_vote(stop, *other)).collect();
         named.sort_unstable();
         let more: f64 = compared.iter().map(|other| self.beside[stop] - self.beside[*other]).sum();
         let median = *named.get(named.len() / 2)?;
-        Some((median, (more / named.len() as f64).min(MOST_WEIGHT)))
+        Some((median, (more / named.len() as f64).min(MAX_WEIGHT)))
     }
 
     /// The index of the least c with which the stop would have taken no longer alone than the other.

@@ -19,7 +19,7 @@ const WARMUP_SECS: u32 = 3;
 
 /// Seconds after which a trial ends in any case. If a job's reports are mostly noise, no size is ever
 /// measured well.
-const LONGEST_SECS: u32 = 3600;
+const MAX_SECS: u32 = 3600;
 
 /// The Slurm id of the simulated job.
 const TRIAL_JOB: JobId = JobId(1);
@@ -87,7 +87,7 @@ impl CurveTrial {
     /// Runs the trial. `None` when the table is empty or has no rates, or nothing can be measured.
     pub fn run(&self) -> Option<CurveTrialResult> {
         let mut job = SimulatedJob::new(self)?;
-        for _ in 0..LONGEST_SECS {
+        for _ in 0..MAX_SECS {
             if job.advance_second() {
                 break;
             }
@@ -160,8 +160,8 @@ impl<'a> SimulatedJob<'a> {
                 model: None,
                 layers: None,
                 gpus_per_node: None,
-                declared: None,
-                running: Some(nodes),
+                declared_curve: None,
+                running_nodes: Some(nodes),
                 costs: trial.costs,
                 swap_secs: None,
             },
@@ -201,11 +201,12 @@ impl<'a> SimulatedJob<'a> {
             samples,
             secs: 1.0,
             step: None,
-            opening: None,
+            startup: None,
         };
         let outcome =
             self.advisor.record_progress(TRIAL_JOB, &self.input.key, &progress, UnixTime(self.clock));
-        if let Some((nodes, stretch)) = outcome.stretch.filter(|_| outcome.probe || self.measured.is_empty())
+        if let Some((nodes, stretch)) =
+            outcome.stretch.filter(|_| outcome.measures_probe || self.measured.is_empty())
         {
             let seconds = f64::from(self.held_secs);
             self.measured.push(TriedSize { nodes, seconds, rate: stretch.rate.rate });
@@ -233,7 +234,7 @@ impl<'a> SimulatedJob<'a> {
         self.nodes = nodes;
         self.held_secs = 0;
         self.generation += 1;
-        self.input.running = Some(nodes);
+        self.input.running_nodes = Some(nodes);
     }
 
     fn true_rate(&self) -> f64 {

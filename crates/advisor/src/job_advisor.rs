@@ -14,11 +14,11 @@ use super::job_input::{JobInput, ProgressOutcome};
 use super::job_meters::{JobMeasurement, JobMeters};
 use super::layer_estimates::LayerEstimates;
 use super::plan_offers::PlanOffer;
+use super::predicted_rates::{PredictedRate, program_name};
 use super::probe_tracker::{EndedProbe, LONGEST_PROBE_SECS, ProbeAim, ProbeTracker};
 use super::profile_cache::ProfileCache;
 use super::profile_learning::LearnOutcome;
 use super::program_models::ProgramModels;
-use super::rate_estimates::{RateEstimate, program_name};
 use super::rate_estimator::RateEstimator;
 use super::scaling::{FittedCurve, SizeEstimate};
 use super::site_speeds::SiteSpeeds;
@@ -142,7 +142,7 @@ impl JobAdvisor {
 
     /// Takes in estimated rates of the program of a key, with all its plans on all types. They replace its
     /// earlier estimates.
-    pub fn set_estimates(&mut self, key: &ProfileKey, rates: Vec<RateEstimate>) {
+    pub fn set_estimates(&mut self, key: &ProfileKey, rates: Vec<PredictedRate>) {
         self.speeds.estimates.replace_program(program_name(key), rates);
     }
 
@@ -267,7 +267,7 @@ impl JobAdvisor {
             self.record_measurement(job, &measured, now, &mut outcome);
         }
         let overdue = self.probes.end_overdue(job, now);
-        outcome.probed |= self.count_probe(overdue);
+        outcome.probe_ended |= self.count_probe(overdue);
         outcome
     }
 
@@ -301,9 +301,9 @@ impl JobAdvisor {
             outcome.drift = Some(factor);
         }
         outcome.stretch = Some((nodes, measured.stretch));
-        outcome.probe = self.aim_of(job).is_some_and(|aim| aim.nodes == nodes && aim.key == *key);
+        outcome.measures_probe = self.aim_of(job).is_some_and(|aim| aim.nodes == nodes && aim.key == *key);
         let ended = self.probes.end_at(job, key, nodes, now);
-        outcome.probed |= self.count_probe(ended);
+        outcome.probe_ended |= self.count_probe(ended);
     }
 
     /// Counts a probe to its profile, if one has ended; returns whether one has.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::rate_meter::Stretch;
+use super::rate_meter::RateStretch;
 use infill_model::{
     AllowedSizes, DeclaredPlan, JobId, LayerProfile, ModelFacts, ProfileKey, RescaleCosts, ScalingCurve,
 };
@@ -25,9 +25,9 @@ pub struct JobInput {
     /// GPUs, or processes that train, on each unit of its size; `None` where unknown.
     pub gpus_per_node: Option<u32>,
     /// The curve that its user declares, for the first of its plans.
-    pub declared: Option<ScalingCurve>,
+    pub declared_curve: Option<ScalingCurve>,
     /// Nodes of the present generation, if it runs undisturbed.
-    pub running: Option<u32>,
+    pub running_nodes: Option<u32>,
     /// What its rescales cost, measured or from the configuration.
     pub costs: RescaleCosts,
     /// Seconds without samples when it changes to another execution plan, where that takes longer than a
@@ -39,11 +39,11 @@ pub struct JobInput {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProgressOutcome {
     /// The size at which a stretch was measured, and the stretch.
-    pub stretch: Option<(u32, Stretch)>,
+    pub stretch: Option<(u32, RateStretch)>,
     /// The job's new speed over its old one, where a drift was found.
     pub drift: Option<f64>,
     /// Whether the stretch is the measurement that a probe asked for.
-    pub probe: bool,
+    pub measures_probe: bool,
     /// Whether a probe has ended, so that the planner may choose again.
-    pub probed: bool,
+    pub probe_ended: bool,
 }

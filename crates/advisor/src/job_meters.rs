@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::rate_meter::{RateMeter, Stretch};
+use super::rate_meter::{RateMeter, RateStretch};
 use infill_model::{ChangeCost, GenerationStartup, JobId, MeasuredCosts, ProfileKey, ProgressReport};
 
 /// A measured stretch, and everything that is to be learned from it.
@@ -18,7 +18,7 @@ pub(super) struct JobMeasurement {
     pub(super) apart: bool,
     /// Whether the nodes are on several leaf switches.
     pub(super) crosses: bool,
-    pub(super) stretch: Stretch,
+    pub(super) stretch: RateStretch,
     /// Whether this is the first measurement of the job.
     pub(super) new_job: bool,
     /// What the change to this generation cost.
@@ -68,7 +68,7 @@ struct JobMeter {
 }
 
 impl JobMeter {
-    fn measure_stretch(&mut self, key: &ProfileKey, nodes: u32, stretch: Stretch) -> JobMeasurement {
+    fn measure_stretch(&mut self, key: &ProfileKey, nodes: u32, stretch: RateStretch) -> JobMeasurement {
         let change = if stretch.first { self.measure_change(&stretch) } else { None };
         let new_job = self.generation == 1 && stretch.first;
         JobMeasurement {
@@ -84,7 +84,7 @@ impl JobMeter {
     }
 
     /// What the change to this generation cost, now that its steady rate is known.
-    fn measure_change(&mut self, stretch: &Stretch) -> Option<MeasuredChange> {
+    fn measure_change(&mut self, stretch: &RateStretch) -> Option<MeasuredChange> {
         let startup = self.startup.take().filter(|s| s.counts)?;
         // After a start of the daemon the earlier size is unknown.
         if startup.stop_secs.is_some() && self.nodes_before == 0 {
@@ -100,7 +100,7 @@ impl JobMeter {
     }
 }
 
-fn change_cost(startup: &GenerationStartup, stretch: &Stretch, workers: usize) -> ChangeCost {
+fn change_cost(startup: &GenerationStartup, stretch: &RateStretch, workers: usize) -> ChangeCost {
     let stopped = startup.stop_secs.unwrap_or(0.0);
     let saved = startup.saved_secs.unwrap_or(0.0).min(stopped);
     let share = 1.0 / workers.max(1) as f64;
@@ -179,8 +179,8 @@ impl JobMeters {
         progress: &ProgressReport<'_>,
     ) -> Option<JobMeasurement> {
         let meter = self.meters.get_mut(&job)?;
-        if progress.opening.is_some() {
-            meter.startup = meter.startup.or(progress.opening);
+        if progress.startup.is_some() {
+            meter.startup = meter.startup.or(progress.startup);
             return None;
         }
         let stretch =

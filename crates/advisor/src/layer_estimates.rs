@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::job_input::JobInput;
 use super::plans::cells::{CellPlace, LinkTimes, step_secs};
-use super::rate_estimates::{ProgramName, RateEstimate, program_name};
+use super::predicted_rates::{PredictedRate, ProgramName, program_name};
 use super::scaling::sizes_of_interest;
 use infill_model::{
     AllowedSizes, DeclaredPlan, ExecPlan, LayerProfile, NodeType, ParallelStrategy, SiteCollectives,
@@ -39,7 +39,7 @@ impl LayerEstimates {
         types: &[NodeType],
         site: &SiteCollectives,
         table_changes: u64,
-    ) -> Vec<(ProgramName, Vec<RateEstimate>)> {
+    ) -> Vec<(ProgramName, Vec<PredictedRate>)> {
         let mut wanted: BTreeMap<ProgramName, (&JobInput, EstimateBasis)> = BTreeMap::new();
         for input in inputs {
             let Some(layers) = &input.layers else { continue };
@@ -88,7 +88,7 @@ fn matching_types(layers: &LayerProfile, input: &JobInput, types: &[NodeType]) -
 fn device_matches(device: &str, node_type: &NodeType) -> bool {
     let device_words = name_words(device);
     let is_cpu = !node_type.has_gpus() && device.eq_ignore_ascii_case("cpu");
-    let make_words = node_type.gpu_make().map(name_words).unwrap_or_default();
+    let make_words = node_type.gpu_model().map(name_words).unwrap_or_default();
     let is_make = !make_words.is_empty() && make_words.iter().all(|word| device_words.contains(word));
     is_cpu || is_make || (!device.is_empty() && node_type.matches_name(device))
 }
@@ -100,7 +100,7 @@ fn name_words(name: &str) -> Vec<String> {
 }
 
 /// The estimated rate of each plan of a job on each of these types, at the sizes of interest.
-fn estimate_rates(input: &JobInput, basis: &EstimateBasis, site: &SiteCollectives) -> Vec<RateEstimate> {
+fn estimate_rates(input: &JobInput, basis: &EstimateBasis, site: &SiteCollectives) -> Vec<PredictedRate> {
     let plans: Vec<(ExecPlan, ParallelStrategy)> = if input.plans.is_empty() {
         vec![(input.key.exec_plan.clone(), ParallelStrategy::default())]
     } else {
@@ -117,7 +117,7 @@ fn estimate_rates(input: &JobInput, basis: &EstimateBasis, site: &SiteCollective
                 let Some(rate) = estimate_rate(basis, &links, *strategy, place) else { continue };
                 let exec_plan = exec_plan.clone();
                 let node_type = node_type.clone();
-                rates.push(RateEstimate { exec_plan, node_type, nodes: *nodes, rate });
+                rates.push(PredictedRate { exec_plan, node_type, nodes: *nodes, rate });
             }
         }
     }

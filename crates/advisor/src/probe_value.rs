@@ -44,7 +44,7 @@ pub struct ProbeContext {
     /// The sizes among which the planner chooses, ascending.
     pub sizes: Vec<u32>,
     /// The sizes that may be tried now.
-    pub triable: Vec<u32>,
+    pub probe_sizes: Vec<u32>,
     /// How many nodes the job can usually get, with the share of the time; shares sum to 1.
     pub supplies: Vec<(u32, f64)>,
     /// Its present number of nodes; 0 if it has none of this type.
@@ -110,7 +110,7 @@ pub(crate) fn probe_candidates(fitted: &impl ScalingModel, context: &ProbeContex
     let usual_rate = mean_best_rate(context, &shares, &rates);
     let prices = net_rates_by_price(context, &rates);
     let mut candidates = Vec::new();
-    for nodes in &context.triable {
+    for nodes in &context.probe_sizes {
         let Ok(c) = context.sizes.binary_search(nodes) else { continue };
         let spread = (covariance[(c, c)] + PROBE_ERROR.powi(2)).sqrt();
         let moves: Vec<f64> = (0..rates.len()).map(|i| rates[i] * covariance[(i, c)] / spread).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::crossing_costs;
 use super::rate::{MIN_RATE_ERROR, rates_contradict, weighted_mean_rate};
-use super::rate_meter::Stretch;
+use super::rate_meter::RateStretch;
 use infill_model::{BatchMode, Profile, SizePoint, Spread, UnixTime};
 
 /// A rate with a larger relative error does not contradict a known rate. It is so noisy that part of the
@@ -31,7 +31,7 @@ const DRIFT_DOUBT: f64 = 0.3;
 const DRIFT_WEIGHT: f64 = 0.25;
 
 /// Most seconds of measurement that a point counts.
-const MOST_SECS: f64 = 3600.0;
+const MAX_SECS: f64 = 3600.0;
 
 /// Slope of the logarithm of samples a step over the logarithm of nodes. Above it each node has its own
 /// batch.
@@ -76,7 +76,7 @@ pub(crate) fn learn_point(
     profile: &mut Profile,
     doubts: &mut DoubtedPoints,
     MeasuredSize { nodes, hosts, apart, crosses }: MeasuredSize,
-    stretch: &Stretch,
+    stretch: &RateStretch,
     at: UnixTime,
 ) -> LearnOutcome {
     let rate = &stretch.rate;
@@ -168,7 +168,7 @@ fn merge_points(old: &SizePoint, new: &SizePoint) -> SizePoint {
         nodes: new.nodes,
         rate,
         error,
-        secs: (old.secs + new.secs).min(MOST_SECS),
+        secs: (old.secs + new.secs).min(MAX_SECS),
         step_samples: new.step_samples.or(old.step_samples),
         hosts: mean_hosts(old, new),
         spread: old.spread,

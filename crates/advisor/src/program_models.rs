@@ -8,8 +8,8 @@ use super::job_input::JobInput;
 use super::plan_curve::PlanCurve;
 use super::plans::gpu_memory::{USABLE_MEMORY_SHARE, gpu_memory_gib};
 use super::plans::{PlacedPlan, PlanModel, PlanPredictions, PlanPriors};
+use super::predicted_rates::{ProgramName, program_name};
 use super::profile_cache::ProfileCache;
-use super::rate_estimates::{ProgramName, program_name};
 use super::scaling::sizes_of_interest;
 use super::site_speeds::SiteSpeeds;
 use infill_model::{
@@ -60,7 +60,7 @@ impl StepBatch {
 const REMAKE_SECS: f64 = 30.0;
 
 /// Most models that one round fits. Each takes some milliseconds.
-const MOST_MADE: usize = 16;
+const MAX_MADE: usize = 16;
 
 /// The inputs of a model. It is fitted again when they change.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +128,7 @@ impl ProgramModels {
             .collect();
         // Programs without a model come first, then those with the oldest.
         due.sort_by_key(|(name, _)| self.models.get(name).map(|model| model.made_at));
-        for (name, request) in due.into_iter().take(MOST_MADE) {
+        for (name, request) in due.into_iter().take(MAX_MADE) {
             match ProgramModel::new(request, profiles, speeds, now) {
                 Some(model) => self.models.insert(name, model),
                 None => self.models.remove(&name),

@@ -31,10 +31,10 @@ fn error_weight(error: f64) -> f64 {
 }
 
 /// Fewer reports than this make no rate.
-pub(crate) const FEWEST_REPORTS: usize = 3;
+pub(crate) const MIN_REPORTS: usize = 3;
 
 /// At most this share of a series is warm-up. A job that never settles has no warm-up; it varies by nature.
-const MOST_WARMUP: f64 = 0.5;
+const MAX_WARMUP: f64 = 0.5;
 
 /// A report is an outlier if it is farther from the median than this number of (scaled) median deviations.
 /// Typical outliers are a checkpoint or a hiccup of the data loader.
@@ -42,10 +42,10 @@ const OUTLIER_DEVIATIONS: f64 = 5.0;
 
 /// Deviations are never taken to be smaller than this. Otherwise a program that is regular to the microsecond
 /// would have outliers.
-const LEAST_DEVIATION: f64 = 0.004;
+const MIN_DEVIATION: f64 = 0.004;
 
 /// If outliers are more than this share of the *reports*, they are not outliers.
-const MOST_OUTLIERS: f64 = 0.25;
+const MAX_OUTLIERS: f64 = 0.25;
 
 /// Factor from the median absolute deviation to the standard deviation of a normal distribution.
 const MAD_TO_SD: f64 = 1.482_6;
@@ -58,7 +58,7 @@ const CLEAR_ERRORS: f64 = 3.0;
 
 /// Progress of all workers between two moments.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RateReport {
+pub(crate) struct CombinedReport {
     /// Seconds, positive.
     pub secs: f64,
     /// Samples of all workers.
@@ -84,16 +84,16 @@ pub struct SteadyRate {
 
 /// The steady rate of a series. `fresh`: the series begins with the start of a command, so that it may begin
 /// with a warm-up. `None` for too few reports, or when nothing was done.
-pub(crate) fn steady_rate(series: &[RateReport], fresh: bool) -> Option<SteadyRate> {
+pub(crate) fn steady_rate(series: &[CombinedReport], fresh: bool) -> Option<SteadyRate> {
     let logs: Vec<f64> = series.iter().map(|r| (r.samples / r.secs).max(f64::MIN_POSITIVE).ln()).collect();
     let warmup = if fresh { warmup_length(&logs) } else { 0 };
     let rest = &series[warmup..];
     let rest_logs = &logs[warmup..];
-    if rest.len() < FEWEST_REPORTS {
+    if rest.len() < MIN_REPORTS {
         return None;
     }
     let regular = regular_flags(rest_logs);
-    let kept: Vec<(RateReport, f64)> =
+    let kept: Vec<(CombinedReport, f64)> =
         rest.iter().zip(rest_logs).zip(&regular).filter(|(_, r)| **r).map(|((r, l), _)| (*r, *l)).collect();
     let secs: f64 = kept.iter().map(|(r, _)| r.secs).sum();
     let samples: f64 = kept.iter().map(|(r, _)| r.samples).sum();
@@ -116,7 +116,7 @@ pub(crate) fn steady_rate(series: &[RateReport], fresh: bool) -> Option<SteadyRa
 /// The number of reports of the warm-up. The cut is where the mean of the rest has the smallest error (the
 /// marginal standard error rule of White, 1997), if what it cuts off is clearly slower.
 fn warmup_length(logs: &[f64]) -> usize {
-    let most = (logs.len() as f64 * MOST_WARMUP) as usize;
+    let most = (logs.len() as f64 * MAX_WARMUP) as usize;
     let (median, deviation) = robust_spread(&logs[logs.len() / 2..]);
     // One hiccup must not look like the end of a warm-up.
     let clamped: Vec<f64> = logs
@@ -126,11 +126,11 @@ fn warmup_length(logs: &[f64]) -> usize {
         })
         .collect();
     let best = (0..=most)
-        .filter(|cut| logs.len() - cut >= FEWEST_REPORTS)
+        .filter(|cut| logs.len() - cut >= MIN_REPORTS)
         .min_by(|a, b| marginal_error(&clamped[*a..]).total_cmp(&marginal_error(&clamped[*b..])))
         .unwrap_or(0);
     let (n, mean, squares) = sample_moments(&clamped[best..]);
-    let error = (squares / n / n).sqrt().max(LEAST_DEVIATION);
+    let error = (squares / n / n).sqrt().max(MIN_DEVIATION);
     let before = sample_moments(&clamped[..best]).1;
     if best > 0 && before < mean - CLEAR_ERRORS * error { best } else { 0 }
 }
@@ -146,14 +146,14 @@ fn regular_flags(logs: &[f64]) -> Vec<bool> {
     let (median, deviation) = robust_spread(logs);
     let keep: Vec<bool> = logs.iter().map(|l| (l - median).abs() <= OUTLIER_DEVIATIONS * deviation).collect();
     let outliers = keep.iter().filter(|k| !**k).count();
-    if outliers as f64 > MOST_OUTLIERS * logs.len() as f64 { vec![true; logs.len()] } else { keep }
+    if outliers as f64 > MAX_OUTLIERS * logs.len() as f64 { vec![true; logs.len()] } else { keep }
 }
 
 /// Median and robust standard deviation.
 fn robust_spread(values: &[f64]) -> (f64, f64) {
     let center = median(values.to_vec());
     let deviation = median(values.iter().map(|v| (v - center).abs()).collect());
-    (center, (deviation * MAD_TO_SD).max(LEAST_DEVIATION))
+    (center, (deviation * MAD_TO_SD).max(MIN_DEVIATION))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -197,8 +197,8 @@ fn small_sample_factor(n: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn series(rates: &[f64]) -> Vec<RateReport> {
-        rates.iter().map(|r| RateReport { secs: 1.0, samples: *r }).collect()
+    fn series(rates: &[f64]) -> Vec<CombinedReport> {
+        rates.iter().map(|r| CombinedReport { secs: 1.0, samples: *r }).collect()
     }
 
     /// Values around 100 that look like noise.

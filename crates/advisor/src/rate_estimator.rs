@@ -26,7 +26,7 @@ const OTHER_USER_ERROR: f64 = 0.3;
 const OTHER_PLAN_ERROR: f64 = 0.4;
 
 /// The smallest share of its expected rate that an execution plan counts with while it was never tried.
-const LEAST_COUNTED: f64 = 0.5;
+const MIN_COUNTED: f64 = 0.5;
 
 /// The profiles, and the sources that may speak for a job that has none.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +110,7 @@ impl RateEstimator<'_> {
     /// or was estimated. `None` where more than one size was measured this way, or a curve is declared for
     /// it.
     fn similar_curve(&self, input: &JobInput, key: &ProfileKey, sizes: &[u32]) -> Option<PlanCurve> {
-        let is_declared = input.declared.is_some() && is_first_plan(input, key);
+        let is_declared = input.declared_curve.is_some() && is_first_plan(input, key);
         let measured_sizes = self.profiles.points(key).len();
         let has_other_source = self.speeds.is_estimated(key) || self.ran_elsewhere(key);
         if is_declared || measured_sizes > 1 || !has_other_source {
@@ -170,13 +170,13 @@ impl RateEstimator<'_> {
         let believed = match planned {
             Some(curve) if is_untried && self.speeds.is_estimated(&key) => {
                 match self.speeds.known_curve(&key, &sizes, points) {
-                    Some(estimated) => BelievedScaling::Planned(curve.combine_with(&estimated)),
-                    None => BelievedScaling::Planned(curve),
+                    Some(estimated) => BelievedScaling::FromPlanModel(curve.combine_with(&estimated)),
+                    None => BelievedScaling::FromPlanModel(curve),
                 }
             }
-            Some(curve) => BelievedScaling::Planned(curve),
+            Some(curve) => BelievedScaling::FromPlanModel(curve),
             None => match self.similar_curve(input, &key, &sizes) {
-                Some(curve) => BelievedScaling::Alike(curve),
+                Some(curve) => BelievedScaling::FromSimilar(curve),
                 None => BelievedScaling::Fitted(self.fitted_for_key(input, &key)?),
             },
         };
@@ -189,7 +189,7 @@ impl RateEstimator<'_> {
     pub(super) fn rate_source(&self, input: &JobInput, way: &WayToRun, nodes: u32) -> RateSource {
         let key = &way.key;
         let points = self.profiles.points(key);
-        let is_declared = input.declared.is_some() && is_first_plan(input, key);
+        let is_declared = input.declared_curve.is_some() && is_first_plan(input, key);
         let mut own = self
             .profiles
             .of_user(&key.user)
@@ -199,9 +199,9 @@ impl RateEstimator<'_> {
         match &way.believed {
             _ if points.iter().any(|p| p.nodes == nodes) => RateSource::Measured,
             _ if !points.is_empty() => RateSource::OtherSizes,
-            BelievedScaling::Alike(_) if !self.ran_elsewhere(key) => RateSource::Estimated,
-            BelievedScaling::Planned(_) if ran_here => RateSource::OtherPlans,
-            BelievedScaling::Planned(_) | BelievedScaling::Alike(_) => RateSource::OtherTypes,
+            BelievedScaling::FromSimilar(_) if !self.ran_elsewhere(key) => RateSource::Estimated,
+            BelievedScaling::FromPlanModel(_) if ran_here => RateSource::OtherPlans,
+            BelievedScaling::FromPlanModel(_) | BelievedScaling::FromSimilar(_) => RateSource::OtherTypes,
             BelievedScaling::Fitted(_) if is_declared => RateSource::Declared,
             BelievedScaling::Fitted(_) if same_plan => RateSource::OtherTypes,
             BelievedScaling::Fitted(_) if self.same_plan_points(key).is_some() => RateSource::OtherUsers,
@@ -234,17 +234,17 @@ impl RateEstimator<'_> {
     fn was_tried(&self, input: &JobInput, way: &WayToRun) -> bool {
         !self.profiles.points(&way.key).is_empty()
             || match way.believed {
-                BelievedScaling::Planned(_) => false,
-                BelievedScaling::Alike(_) => self.ran_elsewhere(&way.key),
+                BelievedScaling::FromPlanModel(_) => false,
+                BelievedScaling::FromSimilar(_) => self.ran_elsewhere(&way.key),
                 BelievedScaling::Fitted(_) => self.same_plan_points(&way.key).is_some(),
             }
-            || (input.declared.is_some() && is_first_plan(input, &way.key))
+            || (input.declared_curve.is_some() && is_first_plan(input, &way.key))
     }
 
     /// Whether a way to run has an execution plan that was measured on no type, and only the model of all
     /// plans says something about it.
     pub(super) fn is_untried_plan(&self, way: &WayToRun) -> bool {
-        matches!(way.believed, BelievedScaling::Planned(_))
+        matches!(way.believed, BelievedScaling::FromPlanModel(_))
             && self.measured_with_plan(&way.key).next().is_none()
     }
 
@@ -324,7 +324,7 @@ impl RateEstimator<'_> {
     /// How much is known of a job, for people.
     pub(super) fn knowledge_summary(&self, input: &JobInput) -> String {
         let measured = self.profiles.points(&input.key).len();
-        match (measured, &input.declared, self.similar_points(&input.key)) {
+        match (measured, &input.declared_curve, self.similar_points(&input.key)) {
             (0, Some(_), _) => "counts on the declared curve".to_owned(),
             (0, None, Some(_)) => "counts on the rates of similar programs".to_owned(),
             (0, None, None) => "knows nothing yet".to_owned(),
@@ -337,7 +337,7 @@ impl RateEstimator<'_> {
     /// programs.
     fn evidence_points(&self, input: &JobInput, key: &ProfileKey) -> Vec<SizePoint> {
         let mut points: Vec<SizePoint> = self.profiles.normalized_points(key).collect();
-        let declared = input.declared.as_ref().filter(|_| is_first_plan(input, key));
+        let declared = input.declared_curve.as_ref().filter(|_| is_first_plan(input, key));
         let declared = declared.map(|curve| declared_points(curve, &input.sizes));
         for more in declared.into_iter().chain(self.similar_points(key)) {
             let (factor, misfit) = unit_scale(&points, &more, input.sizes.max());
@@ -411,13 +411,13 @@ pub(super) struct WayToRun {
 impl WayToRun {
     /// The rate that an untried way counts with: its expected rate less its standard error.
     fn counted_rate(&self, estimate: SizeEstimate) -> f64 {
-        estimate.rate * (1.0 - self.believed_error(estimate)).max(LEAST_COUNTED)
+        estimate.rate * (1.0 - self.believed_error(estimate)).max(MIN_COUNTED)
     }
 
     /// The relative standard error of an untried way.
     fn believed_error(&self, estimate: SizeEstimate) -> f64 {
         match self.believed {
-            BelievedScaling::Planned(_) | BelievedScaling::Alike(_) => estimate.error,
+            BelievedScaling::FromPlanModel(_) | BelievedScaling::FromSimilar(_) => estimate.error,
             // A curve says how sure its slope is, but not how sure its level is.
             BelievedScaling::Fitted(_) => OTHER_PLAN_ERROR,
         }

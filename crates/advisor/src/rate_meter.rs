@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rate::{FEWEST_REPORTS, RateReport, SteadyRate, steady_rate};
+use super::rate::{CombinedReport, MIN_REPORTS, SteadyRate, steady_rate};
 use infill_model::NodeName;
 
 /// A stretch ends early when its relative standard error is at most this: it then has [`ENOUGH_REPORTS`]
@@ -38,7 +38,7 @@ const WAIT_SECS: f64 = 90.0;
 
 /// One measurement of a job's rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stretch {
+pub struct RateStretch {
     /// The steady rate, samples a second.
     pub rate: SteadyRate,
     /// All samples of the stretch, warm-up and outliers included.
@@ -64,7 +64,7 @@ struct OpenReport {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RateMeter {
     open: BTreeMap<NodeName, OpenReport>,
-    series: Vec<RateReport>,
+    series: Vec<CombinedReport>,
     /// The first step, the last step, and the samples between them.
     steps: Option<(u64, u64, f64)>,
     /// Whether any worker has reported samples. Until then the steps of one worker count as samples, because
@@ -85,7 +85,7 @@ impl RateMeter {
         samples: f64,
         secs: f64,
         step: Option<u64>,
-    ) -> Option<Stretch> {
+    ) -> Option<RateStretch> {
         if !(secs > 0.0 && secs.is_finite() && samples >= 0.0 && samples.is_finite()) {
             return None;
         }
@@ -109,7 +109,7 @@ impl RateMeter {
     }
 
     /// Ends the stretch of a generation that ends, and returns its measurement.
-    pub fn finish_stretch(&mut self) -> Option<Stretch> {
+    pub fn finish_stretch(&mut self) -> Option<RateStretch> {
         self.cut_stretch()
     }
 
@@ -163,14 +163,14 @@ impl RateMeter {
         let secs = self.open.values().map(|o| o.secs).sum::<f64>() / self.open.len() as f64;
         self.age_secs += secs;
         if self.series.len() < MAX_REPORTS {
-            self.series.push(RateReport { secs, samples: rate * secs });
+            self.series.push(CombinedReport { secs, samples: rate * secs });
         }
         self.open.values_mut().for_each(|o| *o = OpenReport::default());
     }
 
-    fn take_if_complete(&mut self) -> Option<Stretch> {
+    fn take_if_complete(&mut self) -> Option<RateStretch> {
         let secs: f64 = self.series.iter().map(|r| r.secs).sum();
-        if secs < MIN_SECS || self.series.len() < FEWEST_REPORTS {
+        if secs < MIN_SECS || self.series.len() < MIN_REPORTS {
             return None;
         }
         let rate = self.current_rate();
@@ -183,11 +183,11 @@ impl RateMeter {
         let is_narrow =
             rate.is_some_and(|r| r.error <= MAX_PRECISE_ERROR && r.secs >= min_secs && r.outliers == 0);
         let is_precise = is_narrow && regular >= ENOUGH_REPORTS;
-        let is_long = secs >= accept_after_secs && regular >= FEWEST_REPORTS;
+        let is_long = secs >= accept_after_secs && regular >= MIN_REPORTS;
         if is_precise || is_long || self.series.len() >= MAX_REPORTS { self.cut_stretch() } else { None }
     }
 
-    fn cut_stretch(&mut self) -> Option<Stretch> {
+    fn cut_stretch(&mut self) -> Option<RateStretch> {
         let first = !self.has_stretch;
         let mut rate = self.current_rate();
         if let Some(rate) = rate.as_mut().filter(|rate| first && rate.secs < MIN_SECS) {
@@ -196,7 +196,7 @@ impl RateMeter {
         let (samples, secs) = self.series.iter().fold((0.0, 0.0), |(n, s), r| (n + r.samples, s + r.secs));
         let step_samples = self.step_samples();
         let age_secs = self.age_secs;
-        let stretch = rate.map(|rate| Stretch { rate, samples, secs, step_samples, first, age_secs });
+        let stretch = rate.map(|rate| RateStretch { rate, samples, secs, step_samples, first, age_secs });
         self.series.clear();
         self.steps = self.steps.map(|(_, last, _)| (last, last, 0.0));
         self.has_stretch |= stretch.is_some();

@@ -9,7 +9,7 @@
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
 use super::basis::term_values;
-use super::step_models::{LEAST_ERROR, StepModel, fit_models, mean_log_rate};
+use super::step_models::{MIN_FIT_ERROR, StepModel, fit_models, mean_log_rate};
 use infill_model::{AllowedSizes, BatchMode, CurvePoint, ScalingCurve, SizePoint};
 
 /// Standard deviation of what no model explains.
@@ -25,7 +25,7 @@ const MAX_FACTOR_BELOW: f64 = 4.0;
 const Z90: f64 = 1.644_853_626_951_472_2;
 
 /// Most sizes that a fit takes in. The least exact are left out.
-const MOST_POINTS: usize = 64;
+const MAX_POINTS: usize = 64;
 
 /// The estimated rate of a job at one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +59,7 @@ pub struct FittedCurve {
     points: Vec<SizePoint>,
     models: Vec<StepModel>,
     /// Cholesky factor of the covariance of the points.
-    measured: Cholesky<f64, Dyn>,
+    covariance_factor: Cholesky<f64, Dyn>,
     /// The inverse of that covariance times the residuals.
     pull: DVector<f64>,
 }
@@ -77,12 +77,12 @@ impl FittedCurve {
         let residuals = points.iter().map(|p| p.rate.ln() - mean_log_rate(&models, f64::from(p.nodes)));
         let residuals = DVector::from_iterator(points.len(), residuals);
         let covariance = DMatrix::from_fn(points.len(), points.len(), |i, j| {
-            let noise = if i == j { points[i].error.max(LEAST_ERROR).powi(2) } else { 0.0 };
+            let noise = if i == j { points[i].error.max(MIN_FIT_ERROR).powi(2) } else { 0.0 };
             size_kernel(sizes[i], sizes[j]) + noise
         });
-        let measured = Cholesky::new(covariance)?;
-        let pull = measured.solve(&residuals);
-        Some(FittedCurve { points, models, measured, pull })
+        let covariance_factor = Cholesky::new(covariance)?;
+        let pull = covariance_factor.solve(&residuals);
+        Some(FittedCurve { points, models, covariance_factor, pull })
     }
 
     /// The points of evidence on which it rests, ascending by size.
@@ -156,7 +156,7 @@ impl ScalingModel for FittedCurve {
         let n: Vec<f64> = sizes.iter().map(|n| f64::from(*n)).collect();
         let reaches: Vec<DVector<f64>> = n.iter().map(|n| self.kernel_row(*n)).collect();
         // (K + D)⁻¹ k is solved once for each size, so that the rest are scalar products.
-        let solved: Vec<DVector<f64>> = reaches.iter().map(|r| self.measured.solve(r)).collect();
+        let solved: Vec<DVector<f64>> = reaches.iter().map(|r| self.covariance_factor.solve(r)).collect();
         let remaining =
             DMatrix::from_fn(n.len(), n.len(), |i, j| size_kernel(n[i], n[j]) - reaches[i].dot(&solved[j]));
         let share: Vec<f64> =
@@ -199,9 +199,9 @@ fn usable_points(points: &[SizePoint]) -> Vec<SizePoint> {
         .collect();
     points.sort_by(|a, b| a.nodes.cmp(&b.nodes).then(a.error.total_cmp(&b.error)));
     points.dedup_by_key(|p| p.nodes);
-    if points.len() > MOST_POINTS {
+    if points.len() > MAX_POINTS {
         points.sort_by(|a, b| a.error.total_cmp(&b.error));
-        points.truncate(MOST_POINTS);
+        points.truncate(MAX_POINTS);
         points.sort_by_key(|p| p.nodes);
     }
     points

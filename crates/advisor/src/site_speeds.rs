@@ -20,8 +20,8 @@ use super::gaussian_process::{
 };
 use super::job_input::JobInput;
 use super::plan_curve::PlanCurve;
+use super::predicted_rates::{PredictedRates, ProgramName, ProgramRates, program_name};
 use super::profile_cache::ProfileCache;
-use super::rate_estimates::{EstimatedRates, ProgramName, RateEstimates, program_name};
 use super::scaling::sizes_of_interest;
 use infill_model::{ExecPlan, NodeType, Profile, ProfileKey, SizePoint, UnixTime};
 use program_speed_model::ProgramSpeedModel;
@@ -31,10 +31,10 @@ use site_measurements::{
 };
 
 /// Most measurements of the job's own program.
-const MOST_OWN: usize = 96;
+const MAX_OWN: usize = 96;
 
 /// Curves after which a round computes those of no further program. Each takes some milliseconds.
-const MOST_CURVES: usize = 16;
+const MAX_CURVES: usize = 16;
 
 /// Seconds after which the curves of a program are computed again when known rates have changed. Rates that
 /// are not known yet count at once.
@@ -93,7 +93,7 @@ impl ProgramCurves {
 pub(super) struct SiteSpeeds {
     names: NameInterner,
     measurements: SiteMeasurements,
-    pub(super) estimates: RateEstimates,
+    pub(super) estimates: PredictedRates,
     programs: BTreeMap<ProgramName, ProgramCurves>,
     /// Whether the names of all users' programs may be related.
     shares: bool,
@@ -133,7 +133,7 @@ impl SiteSpeeds {
         due.sort_by_key(|(name, _)| self.programs.get(name).map(|curves| curves.made_at));
         let mut curves_made = 0;
         for (name, CurveRequest { input, basis, updated_at }) in due {
-            if curves_made >= MOST_CURVES {
+            if curves_made >= MAX_CURVES {
                 break;
             }
             let curves = self.make_curves(input, profiles, &basis);
@@ -195,7 +195,7 @@ impl SiteSpeeds {
             return BTreeMap::new();
         }
         let own = program_measurements(&mut self.names, profiles, &own, estimated, shares);
-        let own = spread_evenly(&own, MOST_OWN);
+        let own = spread_evenly(&own, MAX_OWN);
         // Before anything is measured, estimates say how fast the program is on types without an estimate.
         let known = if own.is_empty() {
             estimates_as_measurements(&mut self.names, &input.key, estimated, shares)
@@ -293,7 +293,7 @@ fn observations_of_others(
 fn keys_to_estimate(
     input: &JobInput,
     own: &[&Profile],
-    estimated: Option<&EstimatedRates>,
+    estimated: Option<&ProgramRates>,
     basis: &CurveBasis,
 ) -> Vec<ProfileKey> {
     let all_have_strategy = !input.plans.is_empty() && input.plans.iter().all(|plan| plan.strategy.is_some());

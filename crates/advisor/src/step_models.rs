@@ -7,7 +7,7 @@ use super::basis::{SUPERLINEAR_TERM, TERM_COUNT, TERM_NAMES, term_values, terms_
 use infill_model::{BatchMode, SizePoint};
 
 /// Most terms of one model.
-const MOST_TERMS: usize = 3;
+const MAX_TERMS: usize = 3;
 
 /// The penalty of each term, in units of χ² (Akaike's criterion). A term must explain at least this much.
 const TERM_PENALTY: f64 = 2.0;
@@ -26,7 +26,7 @@ const PRIOR_ERROR: f64 = 0.5;
 
 /// Smallest relative error of a point in a fit. The advisor's own points have at least
 /// [`super::rate::MIN_RATE_ERROR`], so that this only bounds others, such as imported points.
-pub(super) const LEAST_ERROR: f64 = 0.002;
+pub(super) const MIN_FIT_ERROR: f64 = 0.002;
 
 /// One model: some terms and their weights.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ struct FitRow {
 impl FitRow {
     fn from_point(p: &SizePoint) -> Self {
         let n = f64::from(p.nodes);
-        FitRow { nodes: n, y: n / p.rate, error: p.error.max(LEAST_ERROR).hypot(MODEL_ERROR) }
+        FitRow { nodes: n, y: n / p.rate, error: p.error.max(MIN_FIT_ERROR).hypot(MODEL_ERROR) }
     }
 
     /// The prior for a size far from the nearest measured one; `None` if they are the same. It counts less
@@ -169,7 +169,7 @@ fn weigh_models(rows: &[FitRow], allowed: &[usize]) -> Vec<StepModel> {
         sets.push(vec![0, *a]);
         sets.extend(allowed.iter().skip(i + 1).map(|b| vec![0, *a, *b]));
     }
-    debug_assert!(sets.iter().all(|s| s.len() <= MOST_TERMS));
+    debug_assert!(sets.iter().all(|s| s.len() <= MAX_TERMS));
     let solved: Vec<([f64; TERM_COUNT], f64)> =
         sets.iter().filter_map(|set| normal.solve_terms(set)).collect();
     let best = solved.iter().map(|(_, score)| *score).fold(f64::INFINITY, f64::min);

@@ -12,13 +12,13 @@ use infill_model::NodeType;
 const SUPPLIES_REMEMBERED: usize = 512;
 
 /// Most types of nodes whose supply is remembered.
-const MOST_TYPES: usize = 256;
+const MAX_TYPES: usize = 256;
 
 /// The quantiles of the supply that stand for it.
 const SUPPLY_QUANTILES: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
 
 /// Most sizes that a choice considers; longer lists are thinned out.
-const MOST_SIZES: usize = 16;
+const MAX_SIZES: usize = 16;
 
 /// The supply of the last rounds, by type of nodes.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ impl SupplyHistory {
     pub(super) fn record_round(&mut self, capacity: &NodeCapacity) {
         let now: BTreeMap<&NodeType, u32> = capacity.usable_by_type().collect();
         for node_type in now.keys() {
-            if self.by_type.len() < MOST_TYPES && !self.by_type.contains_key(*node_type) {
+            if self.by_type.len() < MAX_TYPES && !self.by_type.contains_key(*node_type) {
                 self.by_type.insert((*node_type).clone(), VecDeque::new());
             }
         }
@@ -48,7 +48,8 @@ impl SupplyHistory {
     }
 
     /// What a probe could gain and cost a job at its `present` size, which may have these sizes on a type of
-    /// nodes. `horizon_secs`: for how long the result is of use. No size is triable yet, and no rival is set.
+    /// nodes. `horizon_secs`: for how long the result is of use. No size may be probed yet, and no rival is
+    /// set.
     pub(super) fn probe_context(
         &self,
         input: &JobInput,
@@ -62,7 +63,7 @@ impl SupplyHistory {
         // the largest.
         let supplies = [half_weighted(&self.usual_supplies(node_type)), half_weighted(&sizes)].concat();
         ProbeContext {
-            triable: Vec::new(),
+            probe_sizes: Vec::new(),
             sizes,
             supplies,
             present,
@@ -91,9 +92,9 @@ fn half_weighted(supplies: &[u32]) -> Vec<(u32, f64)> {
     supplies.iter().map(|n| (*n, share)).collect()
 }
 
-/// At most [`MOST_SIZES`] of these sizes, spread evenly, the present one among them.
+/// At most [`MAX_SIZES`] of these sizes, spread evenly, the present one among them.
 fn thin_sizes(sizes: Vec<u32>, present: u32) -> Vec<u32> {
-    let every = sizes.len().div_ceil(MOST_SIZES).max(1);
+    let every = sizes.len().div_ceil(MAX_SIZES).max(1);
     let last = sizes.len().saturating_sub(1);
     let mut kept = Vec::new();
     for (i, nodes) in sizes.into_iter().enumerate() {

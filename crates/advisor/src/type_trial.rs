@@ -11,7 +11,7 @@ use super::job_advisor::JobAdvisor;
 use super::job_input::JobInput;
 use super::node_capacity::NodeCapacity;
 use super::noise::draw_normal;
-use super::rate_estimates::RateEstimate;
+use super::predicted_rates::PredictedRate;
 use infill_model::{
     AllowedSizes, BatchMode, EstimateRow, ExecPlan, JobId, NodeType, Profile, ProfileKey, RescaleCosts,
     SizePoint, SpeedRow, Spread, UnixTime, config::AdvisorConfig,
@@ -29,7 +29,7 @@ pub struct TypeTrial {
     /// Estimates, one for each way to split a model. The fastest way on a placement is its estimate.
     pub estimates: Vec<EstimateRow>,
     /// Whether all other models of the table were measured before.
-    pub others: bool,
+    pub with_others: bool,
     /// Micro-batches of a step. A stage is profiled with one.
     pub micro_batches: u32,
     /// Standard deviation of the logarithm of a measurement.
@@ -156,7 +156,7 @@ impl TypeTrial {
         let measured = self.smallest_of_each_type(own);
         let Some(model) = own.first().map(|row| self.rows[*row].model.as_str()) else { return Vec::new() };
         let known: Vec<usize> = (0..self.rows.len())
-            .filter(|row| measured.contains(row) || (self.others && self.rows[*row].model != model))
+            .filter(|row| measured.contains(row) || (self.with_others && self.rows[*row].model != model))
             .collect();
         let mut advisor = JobAdvisor::new(AdvisorConfig::default());
         let profiles = self.measured_profiles(&known, noise_factors);
@@ -227,10 +227,10 @@ impl TypeTrial {
     }
 
     /// The estimates of a model, on the GPUs of each row.
-    fn model_estimates(&self, model: &str, estimates: &[Option<f64>]) -> Vec<RateEstimate> {
+    fn model_estimates(&self, model: &str, estimates: &[Option<f64>]) -> Vec<PredictedRate> {
         let own = self.rows.iter().zip(estimates).filter(|(row, _)| row.model == model);
         own.filter_map(|(row, secs)| {
-            Some(RateEstimate {
+            Some(PredictedRate {
                 exec_plan: ExecPlan::default(),
                 node_type: row_node_type(row)?,
                 nodes: row.gpus_by_node.len() as u32,
@@ -254,8 +254,8 @@ impl TypeTrial {
             model: None,
             layers: None,
             gpus_per_node: None,
-            declared: None,
-            running: None,
+            declared_curve: None,
+            running_nodes: None,
             costs: RescaleCosts { up_secs: 0.0, down_secs: 0.0, start_secs: 0.0 },
             swap_secs: None,
         }

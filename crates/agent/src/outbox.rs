@@ -151,16 +151,16 @@ impl EventOutbox {
 
 /// Adds `new` to `old` if both are progress of the same generation.
 fn merge_progress(old: &mut AgentEvent, new: &AgentEvent) -> bool {
-    let AgentEvent::Progress { generation, samples, secs, step, loss, total, opening } = old else {
+    let AgentEvent::Progress { generation, samples, secs, step, loss, total, startup } = old else {
         return false;
     };
-    let AgentEvent::Progress { generation: g, samples: n, secs: s, step: k, loss: x, total: t, opening: o } =
+    let AgentEvent::Progress { generation: g, samples: n, secs: s, step: k, loss: x, total: t, startup: o } =
         new
     else {
         return false;
     };
     // The time of a first report has another meaning than that of the others.
-    if generation != g || opening.is_some() || o.is_some() {
+    if generation != g || startup.is_some() || o.is_some() {
         return false;
     }
     *samples += n;
@@ -183,7 +183,7 @@ mod tests {
             step: Some(step),
             loss: None,
             total: None,
-            opening: None,
+            startup: None,
         }
     }
 
@@ -197,9 +197,9 @@ mod tests {
         outbox.push(AgentEvent::Leaving);
         let step = Some(6);
         let loss = None;
-        let opening = None;
+        let startup = None;
         let sum =
-            AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step, loss, total: None, opening };
+            AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step, loss, total: None, startup };
         assert_eq!(outbox.take().await, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);
     }
 

@@ -406,8 +406,8 @@ impl Worker {
         let generation = self.live.joined_generation().unwrap_or(generation);
         if let Some((sum, secs)) = self.tally.take().filter(|_| generation != ALONE_GENERATION) {
             let ProgressMessage { samples, step, loss, total, .. } = sum;
-            let opening = self.startup.next.take();
-            self.outbox.push(AgentEvent::Progress { generation, samples, secs, step, loss, total, opening });
+            let startup = self.startup.next.take();
+            self.outbox.push(AgentEvent::Progress { generation, samples, secs, step, loss, total, startup });
         }
     }
 

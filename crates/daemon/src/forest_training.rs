@@ -26,10 +26,12 @@ pub(crate) async fn train_daily(context: Arc<DaemonContext>) {
 }
 
 async fn train_forest(context: &DaemonContext) {
-    let training = context.lock_state().round_state.priorities().outlook.forest_training();
+    let training = context.lock_state().round_state.priorities().length_predictor.forest_training();
     let seed = now().0.unsigned_abs();
     match tokio::task::spawn_blocking(move || training.grow_forest(seed)).await {
-        Ok(Ok(Some(forest))) => context.lock_state().round_state.priorities_mut().outlook.set_forest(forest),
+        Ok(Ok(Some(forest))) => {
+            context.lock_state().round_state.priorities_mut().length_predictor.set_forest(forest)
+        }
         Ok(Ok(None)) => {}
         Ok(Err(e)) => tracing::warn!("lengths of jobs are predicted without a forest: {e}"),
         Err(e) => tracing::warn!("lengths of jobs are predicted without a forest: its training crashed: {e}"),

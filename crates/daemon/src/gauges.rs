@@ -72,7 +72,7 @@ fn set_job_gauges(metrics: &JobMetrics, state: &DaemonState) {
     let rescales: u64 = state.fleet.job_lifecycles().map(|m| u64::from(m.counts.rescales)).sum();
     metrics.rescales.inc_by(rescales.saturating_sub(metrics.rescales.get()));
     let lengths = &metrics.lengths;
-    let accuracy = state.round_state.priorities().outlook.accuracy_counts();
+    let accuracy = state.round_state.priorities().length_predictor.accuracy_counts();
     lengths.jobs.set(accuracy.jobs as i64);
     lengths.within_2x.set(accuracy.within_2x as i64);
     lengths.in_interval.set(accuracy.in_interval as i64);

@@ -31,7 +31,7 @@ use infill_model::{
     clock::now,
     config::{Config, HttpConfig},
 };
-use infill_planner::round::{ENDED_TO_LEARN_FROM, GAPS_TO_LEARN_FROM};
+use infill_planner::round::{MAX_LEARNED_GAPS, MAX_LEARNED_JOBS};
 use infill_slurm::{PlacesSlurm, SlurmApi, identity, rest::RestSlurm};
 use infill_store as store;
 use infill_store::{LeadStanding, Store};
@@ -156,7 +156,7 @@ pub(crate) async fn restore_state(
     store: &dyn Store,
 ) -> Result<PendingActions, store::StoreError> {
     let leads = store.open_leads().await?;
-    let gaps = store.recent_gaps(GAPS_TO_LEARN_FROM).await?;
+    let gaps = store.recent_gaps(MAX_LEARNED_GAPS).await?;
     let first_order = store.next_orders(ORDER_BLOCK_SIZE, lowest_order_number(now())).await?;
     let control = store.get_setting(CONTROL_SETTING).await?;
     state.control = control.and_then(|word| word.parse::<ControlState>().ok()).unwrap_or_default();
@@ -170,9 +170,9 @@ pub(crate) async fn restore_state(
     if let Some(text) = store.get_setting(COLLECTIVES_SETTING).await? {
         load_collectives(state, &text);
     }
-    let ended = store.recent_ended_jobs(ENDED_TO_LEARN_FROM).await?;
+    let ended = store.recent_ended_jobs(MAX_LEARNED_JOBS).await?;
     let past_jobs: Vec<_> = ended.iter().map(EndedJob::to_past_job).collect();
-    state.round_state.priorities_mut().outlook.learn_history(&past_jobs);
+    state.round_state.priorities_mut().length_predictor.learn_history(&past_jobs);
     if let Some(text) = store.get_setting(USAGE_SETTING).await? {
         state.round_state.priorities_mut().usage.load(&text);
     }

@@ -197,7 +197,7 @@ impl DaemonState {
         let constraints = RoundConstraints {
             may_grow: self.control == ControlState::Normal && !self.health.has_problem(ProblemTopic::Store),
             drain: self.control == ControlState::Draining,
-            trusted,
+            snapshot_is_trusted: trusted,
         };
         Some(self.round_state.round_input(&self.fleet.job_facts(now), constraints, now))
     }
@@ -205,8 +205,8 @@ impl DaemonState {
     /// Applies the outcome of a change of the fleet to the other values. Returns what must happen outside.
     pub(crate) fn apply_output(&mut self, out: FleetOutcome, now: UnixTime) -> PendingActions {
         let mut actions = PendingActions { notes: out.notes, ..PendingActions::default() };
-        for measured in &out.measured {
-            actions.urgent |= self.record_measurement(measured, now, &mut actions.notes);
+        for progress in &out.progress {
+            actions.urgent |= self.record_worker_progress(progress, now, &mut actions.notes);
         }
         for job in out.interrupted {
             if let Some((key, outcome)) = self.round_state.job_advisor_mut().finish_generation(job, now) {
@@ -286,8 +286,13 @@ impl DaemonState {
     fn record_ended_job(&mut self, finished: &FinishedJob, now: UnixTime) {
         let (_, unit) = self.round_state.remaining_work(&finished.facts);
         let ended = finished.ended_job(unit, now);
-        let estimate = finished.facts.course.first_estimate(unit);
-        self.round_state.priorities_mut().outlook.record_end(ended.job, now, ended.work_secs, &estimate);
+        let estimate = finished.facts.progress.first_estimate(unit);
+        self.round_state.priorities_mut().length_predictor.record_end(
+            ended.job,
+            now,
+            ended.work_secs,
+            &estimate,
+        );
         self.write_queue.add_ended_job(ended);
     }
 
@@ -302,24 +307,24 @@ impl DaemonState {
     }
 
     /// Records the progress of a job. Returns whether the next round should begin soon.
-    fn record_measurement(
+    fn record_worker_progress(
         &mut self,
-        measured: &WorkerProgress,
+        progress: &WorkerProgress,
         now: UnixTime,
         notes: &mut Vec<LogNote>,
     ) -> bool {
-        let key = self.round_state.profile_key(&measured.program, measured.lead.as_ref());
+        let key = self.round_state.profile_key(&progress.program, progress.lead.as_ref());
         // A job that has just started: no snapshot shows its node yet, or its stored profiles are not loaded.
         let lead_is_known =
-            measured.lead.as_ref().is_some_and(|node| self.round_state.type_at(node).is_some());
+            progress.lead.as_ref().is_some_and(|node| self.round_state.type_at(node).is_some());
         if !lead_is_known || !self.profile_lookups.covers_key(&key) {
             return false;
         }
-        let crosses_leaves = self.round_state.spans_leaves(&measured.hosts);
-        let report = measured.progress_report(crosses_leaves);
-        let outcome = self.round_state.record_progress(measured.job, &key, &report, now);
-        let urgent = outcome.probed || outcome.drift.is_some();
-        self.record_outcome(measured.job, &key, outcome, now, notes);
+        let crosses_leaves = self.round_state.spans_leaves(&progress.hosts);
+        let report = progress.progress_report(crosses_leaves);
+        let outcome = self.round_state.record_progress(progress.job, &key, &report, now);
+        let urgent = outcome.probe_ended || outcome.drift.is_some();
+        self.record_outcome(progress.job, &key, outcome, now, notes);
         urgent
     }
 
@@ -347,7 +352,7 @@ impl DaemonState {
             nodes,
             samples: stretch.samples,
             secs: stretch.secs,
-            probe: outcome.probe,
+            probe: outcome.measures_probe,
             at: now,
         });
         let name = self.fleet.job_details(job).map(|details| details.name.clone()).unwrap_or_default();
@@ -368,8 +373,9 @@ impl DaemonState {
     /// Look-ups of profiles that may concern the present jobs and were not read yet.
     pub(crate) fn profiles_to_load(&self, now: UnixTime) -> Vec<ProfileFilter> {
         let facts = self.fleet.job_facts(now);
-        let keys =
-            facts.iter().map(|job| self.round_state.profile_key(&job.program, job.place.lead_now.as_ref()));
+        let keys = facts
+            .iter()
+            .map(|job| self.round_state.profile_key(&job.program, job.location.lead_now.as_ref()));
         self.profile_lookups.missing_filters(keys, self.config.advisor.share_profiles)
     }
 

@@ -22,7 +22,7 @@ const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) async fn refresh_topology(context: &DaemonContext) -> Result<(), SlurmError> {
     let topology = context.slurm.read_topology().await?;
     let switches = topology.len();
-    let odd = topology.oddities().to_vec();
+    let odd = topology.warnings().to_vec();
     if !context.lock_state().round_state.set_topology(topology) {
         return Ok(());
     }

@@ -80,7 +80,7 @@ impl UsageRecorder {
             if !node.partitions.iter().any(|name| name == partition) {
                 continue;
             }
-            let Some(state) = occupancy.use_at(index) else { continue };
+            let Some(state) = occupancy.state_at(index) else { continue };
             let last_end = ends.get(&node.name).copied();
             let (used, since) = node_use(snapshot, gaps, node, state, last_end);
             uses.push(ObservedUse { node: node.name.clone(), used, since });
@@ -125,7 +125,7 @@ fn node_use(
         OccupancyState::Main(job) if job.state.is_running() => (NodeUse::Main, job.start_time),
         // No job uses the node, but its last one is still being cleaned up.
         OccupancyState::Main(_) | OccupancyState::Leaving(_) => (NodeUse::Refused, last_end),
-        OccupancyState::Ours(job) => {
+        OccupancyState::Malleable(job) => {
             let since = snapshot.job(job).and_then(|job| job.start_time);
             (NodeUse::Job(lead_of_job(snapshot, job)), since)
         }
@@ -198,7 +198,7 @@ fn owned_lead(snapshot: &Snapshot, job: JobId) -> Option<JobId> {
 fn idle_use(gaps: &GapSet, node: &NodeName) -> NodeUse {
     match gaps.refusal_for(node) {
         None => NodeUse::Idle,
-        Some(GapRefusal::Reserved(_) | GapRefusal::Short { .. }) => NodeUse::Wanted,
+        Some(GapRefusal::Reserved(_) | GapRefusal::WindowTooShort { .. }) => NodeUse::Wanted,
         Some(_) => NodeUse::Refused,
     }
 }
@@ -241,9 +241,9 @@ mod tests {
     }
 
     fn look(recorder: &mut UsageRecorder, at: i64) -> Vec<Arc<UsageHour>> {
-        let short = GapRefusal::Short { window_secs: 5.0, cause: None, worth_secs: 60.0 };
+        let short = GapRefusal::WindowTooShort { window_secs: 5.0, cause: None, worth_secs: 60.0 };
         let refused =
-            vec![(NodeName::new("n4"), short), (NodeName::new("n5"), GapRefusal::Kept { nodes: 1 })];
+            vec![(NodeName::new("n4"), short), (NodeName::new("n5"), GapRefusal::KeptIdle { nodes: 1 })];
         let gaps = GapSet { gaps: Vec::new(), refused };
         recorder
             .record_snapshot(

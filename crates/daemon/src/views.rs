@@ -49,7 +49,7 @@ pub(crate) fn status_view(state: &DaemonState, which: WhichNodes<'_>, now: UnixT
         started_at: state.started_at,
         last_round: state.round.as_ref().map(|r| r.report.at),
         problems: state.health.problem_sentences(),
-        lengths: lengths_view(&state.round_state.priorities().outlook.accuracy_counts()),
+        lengths: lengths_view(&state.round_state.priorities().length_predictor.accuracy_counts()),
         nodes: node_views(state, which, now),
         jobs: state.fleet.job_lifecycles().filter_map(|m| job_view(state, m.job, now)).collect(),
         hidden: Hidden::default(),
@@ -82,7 +82,7 @@ fn node_views(state: &DaemonState, which: WhichNodes<'_>, now: UnixTime) -> Vec<
         if !node.partitions.contains(partition) || !which.selects_node(&node.name) {
             continue;
         }
-        let main_job = match occupancy.use_at(index) {
+        let main_job = match occupancy.state_at(index) {
             Some(OccupancyState::Main(job)) => Some(job),
             _ => None,
         };
@@ -161,7 +161,7 @@ fn job_efficiency(state: &DaemonState, lifecycle: &JobLifecycle, now: UnixTime) 
 fn end_view(state: &DaemonState, facts: &JobFacts, remaining: &RemainingWork, unit: f64) -> Option<EndView> {
     let nodes = facts.running?;
     let rates = state.round_state.job_advisor().rate_curves(&state.round_state.job_input(facts), &[]);
-    let of_present_plan = rates.iter().find(|rate| rate.exec_plan == facts.changing.exec_plan);
+    let of_present_plan = rates.iter().find(|rate| rate.exec_plan == facts.resize.exec_plan);
     let speed = of_present_plan.or(rates.first())?.curve.rate(nodes) / unit;
     let lengths = remaining.remaining_lengths();
     let high_secs = lengths.quantile_secs(0.9) / speed;
@@ -223,12 +223,12 @@ pub(crate) fn job_view(state: &DaemonState, id: JobId, now: UnixTime) -> Option<
 /// The job's execution plans on the nodes that it has, the present one first. Empty where it has no nodes or
 /// only one plan.
 fn plan_views(state: &DaemonState, facts: &JobFacts) -> Vec<PlanView> {
-    let nodes = facts.place.held.len() as u32 + facts.place.extra_own_nodes();
-    if facts.place.held.is_empty() || facts.claims.plans.len() < 2 {
+    let nodes = facts.location.held.len() as u32 + facts.location.extra_own_nodes();
+    if facts.location.held.is_empty() || facts.declaration.plans.len() < 2 {
         return Vec::new();
     }
     let offers = state.round_state.job_advisor().plan_offers(&state.round_state.job_input(facts), nodes);
-    let present_plan = &facts.changing.exec_plan;
+    let present_plan = &facts.resize.exec_plan;
     let present_rate =
         offers.iter().find(|offer| offer.plan == *present_plan).and_then(|offer| offer.rate.ok());
     let mut views: Vec<PlanView> =

@@ -11,7 +11,7 @@ use infill_model::{EndedGap, GapSet, Node, NodeName, NodeType, UnixTime, WindowE
 
 /// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched. In a longer
 /// pause a short job may have come and gone.
-pub(crate) const LONGEST_PAUSE_SECS: f64 = 300.0;
+pub(crate) const MAX_PAUSE_SECS: f64 = 300.0;
 
 /// The sample for the survival model from a gap that has ended.
 impl From<&EndedGap> for GapSample {
@@ -72,7 +72,7 @@ impl GapTracker {
         let mut ended = self.forget_after_pause(now);
         let first_look = self.last_seen.is_none();
         let uses: Vec<Option<OccupancyState<'_>>> = (0..occupancy.snapshot().nodes.len())
-            .map(|index| occupancy.use_at(index).filter(|_| occupancy.is_in_partition(index)))
+            .map(|index| occupancy.state_at(index).filter(|_| occupancy.is_in_partition(index)))
             .collect();
         let watched = self.close_ended(occupancy, &uses, now, &mut ended);
         self.open_started(occupancy, &uses, &watched, !first_look, now);
@@ -85,7 +85,7 @@ impl GapTracker {
     /// After too long a pause, ends all gaps at the last moment that was seen.
     fn forget_after_pause(&mut self, now: UnixTime) -> Vec<EndedGap> {
         let Some(last) = self.last_seen else { return Vec::new() };
-        if now.secs_since(last) <= LONGEST_PAUSE_SECS {
+        if now.secs_since(last) <= MAX_PAUSE_SECS {
             return Vec::new();
         }
         self.last_seen = None;

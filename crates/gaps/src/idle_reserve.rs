@@ -10,14 +10,14 @@ use infill_model::{GapRefusal, GapSet, NodeName, WindowEnd};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IdleReserve {
     /// The nodes that were left alone in the last round, and have been idle since.
-    pub before: FxHashSet<NodeName>,
+    pub nodes: FxHashSet<NodeName>,
 }
 
 impl IdleReserve {
     /// The reserve that a search for gaps has left alone.
     pub fn from_gaps(found: &GapSet) -> IdleReserve {
-        let kept = found.refused.iter().filter(|(_, refusal)| matches!(refusal, GapRefusal::Kept { .. }));
-        IdleReserve { before: kept.map(|(node, _)| node.clone()).collect() }
+        let kept = found.refused.iter().filter(|(_, refusal)| matches!(refusal, GapRefusal::KeptIdle { .. }));
+        IdleReserve { nodes: kept.map(|(node, _)| node.clone()).collect() }
     }
 
     /// Refuses free gaps, so that `nodes` idle nodes are left alone, the `off` switched-off ones included.
@@ -38,7 +38,7 @@ impl IdleReserve {
         let mut ranked: Vec<_> = free
             .map(|gap| {
                 let sleeps = asleep.contains(&gap.node);
-                let was_reserved = self.before.contains(&gap.node);
+                let was_reserved = self.nodes.contains(&gap.node);
                 let is_planned = gap.end != WindowEnd::Unknown;
                 (Reverse(sleeps), Reverse(was_reserved), is_planned, gap.since, gap.node.clone())
             })
@@ -49,7 +49,7 @@ impl IdleReserve {
         found.gaps.retain(|gap| {
             let stays = !chosen.contains(&gap.node);
             if !stays {
-                refused.push((gap.node.clone(), GapRefusal::Kept { nodes }));
+                refused.push((gap.node.clone(), GapRefusal::KeptIdle { nodes }));
             }
             stays
         });

@@ -56,7 +56,7 @@ pub fn idle_beside_main(occupancy: &NodeOccupancy<'_>) -> IdleBesideMain {
     let held = held_by_node(occupancy);
     let mut idle = IdleBesideMain::default();
     for (index, (node, held)) in snapshot.nodes.iter().zip(&held).enumerate() {
-        let has_main_job = matches!(occupancy.use_at(index), Some(OccupancyState::Main(_)));
+        let has_main_job = matches!(occupancy.state_at(index), Some(OccupancyState::Main(_)));
         if !has_main_job || !occupancy.is_in_partition(index) {
             continue;
         }

@@ -61,9 +61,9 @@ pub struct LeaveTimes {
     /// Most seconds that are added because others save, too.
     pub contention_secs: f64,
     /// The times in which jobs save and exit, as far as known.
-    pub stops: FxHashMap<JobId, StopTime>,
+    pub stop_times: FxHashMap<JobId, StopTime>,
     /// The number of further jobs whose time is unknown.
-    pub unknown: usize,
+    pub unknown_jobs: usize,
     /// The least of the known times, part by part. A job that takes a free node needs at least this.
     pub quickest: Option<StopTime>,
 }
@@ -72,13 +72,13 @@ impl LeaveTimes {
     /// Sets the known times of jobs. The others count with the configured time.
     pub fn with_stops(mut self, stops: FxHashMap<JobId, StopTime>) -> Self {
         self.quickest = stops.values().copied().reduce(|a, b| a.min_with(&b));
-        self.stops = stops;
+        self.stop_times = stops;
         self
     }
 
     /// The time in which this job saves and exits; without a job, the quickest of the known ones.
     pub(crate) fn stop_time(&self, job: Option<JobId>) -> Option<StopTime> {
-        job.map_or(self.quickest, |job| self.stops.get(&job).copied())
+        job.map_or(self.quickest, |job| self.stop_times.get(&job).copied())
     }
 
     /// Seconds before the end of a window at which this job must leave a node of this type, where no other

@@ -30,8 +30,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use infill_model::config::GapsConfig;
 use infill_model::{
-    BackfillState, Gap, GapRefusal, GapSet, JobId, LEAST_LIMIT_SECS, NodeName, NodeState, Snapshot, UnixTime,
-    WindowEnd,
+    BackfillState, Gap, GapRefusal, GapSet, JobId, MIN_TIME_LIMIT_SECS, NodeName, NodeState, Snapshot,
+    UnixTime, WindowEnd,
 };
 
 pub use bins::GapSample;
@@ -57,18 +57,18 @@ pub struct GapContext<'a> {
     pub holders: &'a NodeHolders,
     /// The held nodes that a job has not reached yet, because another part of our jobs is still cleaning up
     /// there. They stay the job's own, unless Slurm takes them back from that part.
-    pub promised: &'a FxHashSet<NodeName>,
+    pub promised_nodes: &'a FxHashSet<NodeName>,
     /// Knows since when each node has been a gap. A node that it does not know became one now. Nodes with the
     /// same moment became free together.
     pub tracker: &'a GapTracker,
     /// The idle nodes that were left alone so far.
-    pub kept: &'a IdleReserve,
+    pub idle_reserve: &'a IdleReserve,
     /// How long gaps last when nothing is planned.
     pub survival: &'a SurvivalModel,
     /// How long before the end of its window a node must be left.
-    pub leave: &'a LeaveTimes,
+    pub leave_times: &'a LeaveTimes,
     /// Jobs that save now: they have left nodes, and a part of them is still there.
-    pub saving: &'a [JobId],
+    pub saving_jobs: &'a [JobId],
     /// Most seconds for which nodes without a planned end count as free (see [`ArrivalLookahead`]).
     pub lookahead_secs: f64,
 }
@@ -90,11 +90,11 @@ pub fn find_gaps(occupancy: &NodeOccupancy<'_>, context: &GapContext<'_>, now: U
             Err(refusal) => found.refused.push((snapshot.nodes[index].name.clone(), refusal)),
         }
     }
-    set_leave_times(&mut found.gaps, context.leave, context.saving, now);
-    found.refuse_gaps(|gap| worth_starting(gap, context.config, &snapshot.backfill, now).err());
+    set_leave_times(&mut found.gaps, context.leave_times, context.saving_jobs, now);
+    found.refuse_gaps(|gap| check_worth_starting(gap, context.config, &snapshot.backfill, now).err());
     let partition_nodes = found.gaps.len() + found.refused.len();
     let reserved = context.config.keep_idle.node_count(partition_nodes);
-    context.kept.reserve_nodes(&mut found, &finder.asleep, finder.off, reserved);
+    context.idle_reserve.reserve_nodes(&mut found, &finder.asleep, finder.off, reserved);
     found.gaps.sort_by(|a, b| a.node.cmp(&b.node));
     found.refused.sort_by(|a, b| a.0.cmp(&b.0));
     found
@@ -167,13 +167,13 @@ impl<'a> GapFinder<'a> {
     /// The reason why the node is refused.
     fn check_usable(&mut self, index: usize) -> Result<(), GapRefusal> {
         let node = &self.snapshot.nodes[index];
-        match self.occupancy.use_at(index).unwrap_or(OccupancyState::Unexplained) {
+        match self.occupancy.state_at(index).unwrap_or(OccupancyState::Unexplained) {
             OccupancyState::Main(job) => {
                 return Err(GapRefusal::Busy { job: job.id, partition: self.shared_name(&job.partition) });
             }
             OccupancyState::Asleep if !self.context.config.wake => {
                 self.off += 1;
-                return Err(GapRefusal::Asleep);
+                return Err(GapRefusal::PoweredOff);
             }
             OccupancyState::Asleep => {
                 self.asleep.insert(node.name.clone());
@@ -183,18 +183,19 @@ impl<'a> GapFinder<'a> {
             }
             OccupancyState::Unsound => {
                 self.off += usize::from(node.state.has_word("POWERING_DOWN"));
-                return Err(GapRefusal::Unsound(node.state.clone()));
+                return Err(GapRefusal::BadState(node.state.clone()));
             }
             OccupancyState::Unexplained => return Err(GapRefusal::Unexplained),
             OccupancyState::Leaving(job)
-                if !self.context.promised.contains(&node.name) || self.occupancy.is_taken_back(index) =>
+                if !self.context.promised_nodes.contains(&node.name)
+                    || self.occupancy.is_taken_back(index) =>
             {
                 return Err(GapRefusal::Leaving(job));
             }
-            OccupancyState::Ours(job) if !self.context.holders.contains_key(&node.name) => {
+            OccupancyState::Malleable(job) if !self.context.holders.contains_key(&node.name) => {
                 return Err(GapRefusal::NotOurs(job));
             }
-            OccupancyState::Ours(_) | OccupancyState::Leaving(_) | OccupancyState::Free => {}
+            OccupancyState::Malleable(_) | OccupancyState::Leaving(_) | OccupancyState::Free => {}
         }
         match self.windows.ongoing_reservation(index) {
             Some(reservation) => Err(GapRefusal::Reserved(reservation.name.as_str().into())),
@@ -240,7 +241,7 @@ impl<'a> GapFinder<'a> {
 ///
 /// # Errors
 /// The reason why it is not.
-fn worth_starting(
+fn check_worth_starting(
     gap: &Gap,
     config: &GapsConfig,
     backfill: &BackfillState,
@@ -251,11 +252,11 @@ fn worth_starting(
     }
     let free_secs = now.secs_since(gap.since);
     if free_secs < config.settle_secs {
-        return Err(GapRefusal::Young { free_secs, settle_secs: config.settle_secs });
+        return Err(GapRefusal::TooNew { free_secs, settle_secs: config.settle_secs });
     }
     let window_secs = gap.usable_until.secs_since(now);
     // Where backfill can start no job before the window's end, the window is too short whatever its length.
-    let too_late_secs = backfill.startable_secs(&gap.end, now).map_or(0.0, |secs| LEAST_LIMIT_SECS - secs);
+    let too_late_secs = backfill.startable_secs(&gap.end, now).map_or(0.0, |secs| MIN_TIME_LIMIT_SECS - secs);
     let worth_secs = if too_late_secs > 0.0 {
         config.min_window_secs.max(window_secs + too_late_secs)
     } else {
@@ -268,7 +269,7 @@ fn worth_starting(
         WindowEnd::Known { cause, .. } => Some(cause.clone()),
         WindowEnd::Unknown => None,
     };
-    Err(GapRefusal::Short { window_secs, cause, worth_secs })
+    Err(GapRefusal::WindowTooShort { window_secs, cause, worth_secs })
 }
 
 /// The confidence to ask of the survival model. It is halfway to certainty when backfill's plan was cut

@@ -52,7 +52,7 @@ impl DelayTracker {
             .collect();
         self.wanted.retain(|node, wanted| {
             let is_backed = !wanted.planned || planned.contains(node);
-            is_backed && wanted.is_still_wanted(snapshot, occupancy.use_of(node), now)
+            is_backed && wanted.is_still_wanted(snapshot, occupancy.state_of(node), now)
         });
         started
     }
@@ -61,7 +61,7 @@ impl DelayTracker {
     /// Where a planned start is due already, that came first.
     fn record_preemptions(&mut self, snapshot: &Snapshot, partition: &str, now: UnixTime) {
         self.preemptions.retain(|_, at| is_recent(*at, now));
-        for job in snapshot.jobs.iter().filter(|j| j.partition == partition && j.was_told_to_leave()) {
+        for job in snapshot.jobs.iter().filter(|j| j.partition == partition && j.was_preempted()) {
             let Some(at) = job.preempt_time.filter(|at| is_recent(*at, now)) else { continue };
             let is_new = self.preemptions.insert(job.id, at) != Some(at);
             if is_new && (self.seen_at.is_some() || job.state.occupies_nodes()) {
@@ -88,7 +88,10 @@ impl DelayTracker {
             planned.extend(&job.scheduled_nodes);
             let Some(since) = job.start_time.filter(|at| *at <= now) else { continue };
             let held = job.scheduled_nodes.iter().filter(|node| {
-                matches!(occupancy.use_of(node), Some(OccupancyState::Ours(_) | OccupancyState::Leaving(_)))
+                matches!(
+                    occupancy.state_of(node),
+                    Some(OccupancyState::Malleable(_) | OccupancyState::Leaving(_))
+                )
             });
             for node in held {
                 let wanted = WantedNode { since, planned: true, free_since: None };
@@ -125,8 +128,8 @@ impl WantedNode {
             self.free_since = self.free_since.or(Some(now));
         }
         let is_over = match used {
-            Some(OccupancyState::Ours(job)) => {
-                let job = snapshot.job(job).filter(|job| !job.was_told_to_leave());
+            Some(OccupancyState::Malleable(job)) => {
+                let job = snapshot.job(job).filter(|job| !job.was_preempted());
                 job.and_then(|job| job.start_time).is_some_and(|start| start > self.since)
             }
             _ => self.free_since.is_some_and(|since| now.secs_since(since) > HANDOVER_SECS),

@@ -9,7 +9,7 @@ pub enum OccupancyState<'a> {
     /// No job is on the node.
     Free,
     /// Only malleable jobs are on the node. This is one of them.
-    Ours(JobId),
+    Malleable(JobId),
     /// This malleable job is cleaning up, and no other job is on the node.
     Leaving(JobId),
     /// This main job is on the node, even if only to clean up.
@@ -29,7 +29,7 @@ impl OccupancyState<'_> {
             self,
             OccupancyState::Free
                 | OccupancyState::Asleep
-                | OccupancyState::Ours(_)
+                | OccupancyState::Malleable(_)
                 | OccupancyState::Leaving(_)
         )
     }
@@ -97,17 +97,17 @@ impl<'a> NodeOccupancy<'a> {
     }
 
     /// What the node with this name is used for; `None` if the snapshot does not show it.
-    pub fn use_of(&self, name: &NodeName) -> Option<OccupancyState<'a>> {
-        self.use_at(self.index.index_of(name)?)
+    pub fn state_of(&self, name: &NodeName) -> Option<OccupancyState<'a>> {
+        self.state_at(self.index.index_of(name)?)
     }
 
     /// Whether Slurm has preempted the malleable job that is cleaning up on the node with this index.
     pub(super) fn is_taken_back(&self, index: usize) -> bool {
-        self.jobs.get(index).and_then(|jobs| jobs.completing).is_some_and(Job::was_told_to_leave)
+        self.jobs.get(index).and_then(|jobs| jobs.completing).is_some_and(Job::was_preempted)
     }
 
     /// What the node with this index in the snapshot's list is used for; `None` if the list is shorter.
-    pub fn use_at(&self, index: usize) -> Option<OccupancyState<'a>> {
+    pub fn state_at(&self, index: usize) -> Option<OccupancyState<'a>> {
         let node = self.snapshot.nodes.get(index)?;
         let jobs = self.jobs.get(index)?;
         if let Some(job) = jobs.main {
@@ -133,7 +133,7 @@ impl<'a> NodeOccupancy<'a> {
         Some(match (jobs.ours, jobs.completing) {
             (None, None) if is_asleep(&node.state) => OccupancyState::Asleep,
             _ if !is_sound => OccupancyState::Unsound,
-            (Some(job), _) => OccupancyState::Ours(job),
+            (Some(job), _) => OccupancyState::Malleable(job),
             (None, Some(job)) => OccupancyState::Leaving(job.id),
             (None, None) if node.state.is_idle() => OccupancyState::Free,
             (None, None) => OccupancyState::Unexplained,

@@ -29,7 +29,7 @@ impl<'o, 'a> PreemptionHandover<'o, 'a> {
     pub fn from_snapshot(occupancy: &'o NodeOccupancy<'a>, now: UnixTime) -> Self {
         let snapshot = occupancy.snapshot();
         let partition = occupancy.partition();
-        let leaving = snapshot.jobs.iter().filter(|j| j.partition == partition && j.was_told_to_leave());
+        let leaving = snapshot.jobs.iter().filter(|j| j.partition == partition && j.was_preempted());
         let taken: FxHashSet<&NodeName> = leaving.flat_map(|j| nodes_being_left(j, occupancy, now)).collect();
         let mut handover = PreemptionHandover { occupancy, taken, coming: 0, idle: 0 };
         if handover.taken.is_empty() {
@@ -41,7 +41,7 @@ impl<'o, 'a> PreemptionHandover<'o, 'a> {
         for (index, node) in spare.filter(|(index, _)| occupancy.is_in_partition(*index)) {
             if handover.taken.contains(&node.name) {
                 handover.coming += 1;
-            } else if occupancy.use_at(index) == Some(OccupancyState::Free) {
+            } else if occupancy.state_at(index) == Some(OccupancyState::Free) {
                 handover.idle += 1;
             }
         }
@@ -57,8 +57,9 @@ impl<'o, 'a> PreemptionHandover<'o, 'a> {
         }
         let (own, others): (Vec<_>, Vec<_>) =
             job.scheduled_nodes.iter().partition(|n| self.taken.contains(n));
-        let ours =
-            others.iter().filter(|node| matches!(self.occupancy.use_of(node), Some(OccupancyState::Ours(_))));
+        let ours = others
+            .iter()
+            .filter(|node| matches!(self.occupancy.state_of(node), Some(OccupancyState::Malleable(_))));
         let wanted = ours.count();
         // The job has not started on idle nodes alone, so that it cannot use them as they are.
         let waits_for_some = self.coming + own.len() > 0;
@@ -81,8 +82,8 @@ fn nodes_being_left<'a>(
     let stays = job.state.occupies_nodes();
     let has_just_ended =
         job.state.is_ended() && job.end_time.is_some_and(|end| now.secs_since(end) <= HANDOVER_SECS);
-    job.nodes.iter().filter(move |node| match occupancy.use_of(node) {
-        Some(OccupancyState::Ours(_) | OccupancyState::Leaving(_)) => stays,
+    job.nodes.iter().filter(move |node| match occupancy.state_of(node) {
+        Some(OccupancyState::Malleable(_) | OccupancyState::Leaving(_)) => stays,
         Some(OccupancyState::Free) => has_just_ended,
         // Nodes are read before jobs, so that the job was still there then.
         Some(OccupancyState::Unsound) => {

@@ -13,7 +13,7 @@ use super::leave_times::{LeaveTimes, StopTime};
 use infill_model::{Gap, JobId, NodeType, SaveContention, UnixTime};
 
 /// A longer time to leave may overlap with further jobs. It is computed again at most this often.
-const MOST_PASSES: usize = 16;
+const MAX_PASSES: usize = 16;
 
 /// Sets by when each gap with a planned end must be left, depending on its holder. `saving`: jobs that save
 /// now, because they have left nodes where a part of them still is.
@@ -93,7 +93,7 @@ impl<'a> SaveCrowding<'a> {
             }
         }
         let all = [0, 1].map(|i| {
-            let stops = leave.stops.values().map(|stop| stop.alone_secs[i]);
+            let stops = leave.stop_times.values().map(|stop| stop.alone_secs[i]);
             StopRanking::from_stops(stops, &leave.contention[i])
         });
         SaveCrowding { leave, ends: counted, all, saving }
@@ -110,10 +110,10 @@ impl<'a> SaveCrowding<'a> {
     fn stop_secs(&self, stop: &StopTime, at: UnixTime) -> f64 {
         let secs = [0, 1].map(|i| {
             let alone = stop.alone_secs[i];
-            let unknown = self.leave.unknown;
+            let unknown = self.leave.unknown_jobs;
             let all = self.all[i].secs.len() + unknown;
             let mut secs = alone.min(stop.most_secs);
-            for _ in 0..MOST_PASSES {
+            for _ in 0..MAX_PASSES {
                 let others = (self.nodes_within(secs, at) + self.saving).min(all).saturating_sub(1);
                 let load = self.all[i].max_load(others, unknown, alone, &self.leave.contention[i]);
                 let longer = (alone + load.min(self.leave.contention_secs)).min(stop.most_secs);
@@ -202,7 +202,7 @@ fn apply_contention(leavers: &mut [LeavingJob], contention: &SaveContention, mos
     if *contention == SaveContention::NONE {
         return;
     }
-    for _ in 0..MOST_PASSES {
+    for _ in 0..MAX_PASSES {
         let longest = leavers.iter().map(|l| l.stop_secs).fold(0.0, f64::max);
         let longer: Vec<f64> = leavers
             .iter()
@@ -339,7 +339,7 @@ mod tests {
         let secs = |job| crowding.leave_secs(JobId(job), NOW + 900, &NodeType::new("a")) - 3.0;
         assert_eq!([1, 2, 3].map(secs), [30.0, 30.0 + 10.0 + 30.0, 40.0 + 30.0 + 10.0]);
         assert_eq!(crowding.leave_secs(JobId(9), NOW + 900, &NodeType::new("a")), 0.0, "its time is unknown");
-        let more = LeaveTimes { unknown: 2, ..leave };
+        let more = LeaveTimes { unknown_jobs: 2, ..leave };
         assert_eq!(secs_before_end(&[(900, 0); 4], &more, &[]), [40.0; 4], "or five, but on four nodes");
         let crowding = SaveCrowding::from_gaps(&nine, &more, 0);
         assert_eq!(

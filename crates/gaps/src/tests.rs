@@ -73,12 +73,12 @@ fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> G
     let context = GapContext {
         config,
         holders: &holders,
-        promised: &FxHashSet::default(),
+        promised_nodes: &FxHashSet::default(),
         tracker: &tracker,
-        kept: &IdleReserve::default(),
+        idle_reserve: &IdleReserve::default(),
         survival: &survival,
-        leave: &LeaveTimes { least_secs: 15.0, ..LeaveTimes::default() },
-        saving: &[],
+        leave_times: &LeaveTimes { least_secs: 15.0, ..LeaveTimes::default() },
+        saving_jobs: &[],
         lookahead_secs: config.lookahead_secs,
     };
     find_gaps(&occupancy, &context, NOW)
@@ -213,7 +213,7 @@ fn the_nodes_that_are_left_alone_stay_the_same() {
     let mut found = GapSet { gaps: gaps.clone(), refused: Vec::new() };
     IdleReserve::default().reserve_nodes(&mut found, &Default::default(), 0, 2);
     let kept = IdleReserve::from_gaps(&found);
-    let names = |kept: &IdleReserve| kept.before.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    let names = |kept: &IdleReserve| kept.nodes.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
     assert_eq!(names(&kept).into_iter().collect::<Vec<_>>(), ["n2", "n3"], "those idle for longest");
     // n1 has been without a main job for longer by now, but a malleable job was on it.
     let mut later = GapSet { gaps, refused: Vec::new() };

@@ -1,6 +1,6 @@
 //! Applies a snapshot's view of the lead.
 
-use infill_model::{BaseState, HoldKind, Job, LEAST_LIMIT_SECS, NodeName, UnixTime};
+use infill_model::{BaseState, HoldKind, Job, MIN_TIME_LIMIT_SECS, NodeName, UnixTime};
 
 use super::effect::{Effect, EffectKind, StepOutcome};
 use super::job_lifecycle::JobLifecycle;
@@ -230,7 +230,7 @@ impl JobLifecycle {
         }
         let Some(start) = observed.start else { return false };
         let secs_until_kept = start.kept_from.map(|from| from.secs_since(observed.read_at));
-        if let Some(secs) = secs_until_kept.filter(|secs| *secs <= LEAST_LIMIT_SECS) {
+        if let Some(secs) = secs_until_kept.filter(|secs| *secs <= MIN_TIME_LIMIT_SECS) {
             let why =
                 format!("backfill keeps it for a main job in {secs:.0} s, and starts no other job there");
             out.notes.push(format!("called the lead back from {node}: {why}"));

@@ -1,7 +1,8 @@
 //! Applies the planner's target, and orders missing wings.
 
 use infill_model::{
-    Constraint, JobPlan, LEAST_LIMIT_SECS, NodeName, PlanNeeds, PlannedNode, UnixTime, WindowEnd, WingOrder,
+    Constraint, JobPlan, MIN_TIME_LIMIT_SECS, NodeName, PlanNeeds, PlannedNode, UnixTime, WindowEnd,
+    WingOrder,
 };
 
 use super::effect::StepOutcome;
@@ -130,7 +131,7 @@ impl JobLifecycle {
         let for_wings = self.target.iter().flat_map(|t| t.plan.nodes.iter().skip(1));
         let missing = for_wings.filter(|planned| {
             let node = &planned.node;
-            let would_start = (context.startable_secs)(node).is_none_or(|secs| secs >= LEAST_LIMIT_SECS);
+            let would_start = (context.startable_secs)(node).is_none_or(|secs| secs >= MIN_TIME_LIMIT_SECS);
             !occupied.contains_key(node) && (context.free)(node) && would_start
         });
         missing.cloned().collect()

@@ -1,6 +1,6 @@
 //! Time limits from leases, in Slurm's whole minutes.
 
-use infill_model::LEAST_LIMIT_SECS;
+use infill_model::MIN_TIME_LIMIT_SECS;
 
 /// A year in minutes: the longest limit, for leases without an end.
 const LONGEST_LIMIT_MINS: f64 = 525_600.0;
@@ -18,7 +18,7 @@ pub(crate) fn start_limit_mins(secs: f64) -> u32 {
 /// not start the job.
 pub(crate) fn launch_limit_mins(lease_secs: f64, startable_secs: Option<f64>) -> Option<u32> {
     let startable_secs = startable_secs.unwrap_or(f64::INFINITY);
-    (startable_secs >= LEAST_LIMIT_SECS).then(|| start_limit_mins(lease_secs.min(startable_secs)))
+    (startable_secs >= MIN_TIME_LIMIT_SECS).then(|| start_limit_mins(lease_secs.min(startable_secs)))
 }
 
 /// Time limit in minutes for a running job with a lease of `secs` from its start: rounded up, at least 1.

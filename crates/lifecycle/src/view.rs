@@ -169,9 +169,9 @@ impl JobLifecycle {
         let wings_barred = self.backoff.order_after.filter(|t| *t > now && self.allowed_sizes().min() > 1);
         let barred = self.backoff.start_barred_until(now).max(wings_barred);
         match (self.obstacles.held_by, barred, &self.obstacles.refusal) {
-            (Some(by), ..) => SchedulingState::Barred(StartBlocker::Held(by)),
+            (Some(by), ..) => SchedulingState::Blocked(StartBlocker::Held(by)),
             (None, Some(until), Some(reason)) => {
-                SchedulingState::Barred(StartBlocker::Refused { reason: reason.clone(), until })
+                SchedulingState::Blocked(StartBlocker::Refused { reason: reason.clone(), until })
             }
             (None, Some(until), None) => SchedulingState::BackOff(until),
             (None, None, _) => SchedulingState::Waiting,

@@ -93,8 +93,8 @@ pub enum AgentEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         total: Option<f64>,
         /// In the first report of a generation: how the generation came about on this worker.
-        #[serde(default)]
-        opening: Option<WorkerStartup>,
+        #[serde(default, rename = "opening")]
+        startup: Option<WorkerStartup>,
     },
     /// `sbatch` accepted a wing.
     WingSubmitted {

@@ -52,17 +52,17 @@ impl EndedJob {
     /// Converts it to a record from which the lengths of jobs are learned. Its work is its length.
     pub fn to_past_job(&self) -> PastJob {
         let job = Submission {
-            at: self.submitted_at.0 as f64,
+            submitted_at: self.submitted_at.0 as f64,
             user: self.user.clone(),
             name: self.name.clone(),
             nodes: self.max_nodes,
             gpus: 0,
             // The limit counts wall-clock seconds, not work.
             limit_secs: None,
-            more: vec![f64::from(self.min_nodes)],
+            further_facts: vec![f64::from(self.min_nodes)],
         };
-        let estimate = UserEstimate { said_secs: self.said_secs, flat_secs: self.flat_secs };
-        PastJob { job, ended_at: self.ended_at.0 as f64, secs: self.work_secs, word: estimate }
+        let estimate = UserEstimate { declared_secs: self.said_secs, flat_loss_secs: self.flat_secs };
+        PastJob { job, ended_at: self.ended_at.0 as f64, secs: self.work_secs, estimate }
     }
 }
 

@@ -19,7 +19,7 @@ pub enum GapRefusal {
         partition: Arc<str>,
     },
     /// Slurm's state forbids new work.
-    Unsound(NodeState),
+    BadState(NodeState),
     /// Malleable jobs have all CPUs of its node that the malleable partition may have.
     Capped,
     /// Slurm calls it allocated, but the snapshot shows no job on it.
@@ -31,14 +31,14 @@ pub enum GapRefusal {
     /// This reservation covers it now.
     Reserved(Arc<str>),
     /// It has not been free for long enough.
-    Young {
+    TooNew {
         /// Seconds for which it has been free.
         free_secs: f64,
         /// Seconds after which it will be used.
         settle_secs: f64,
     },
     /// Its window is too short to start in.
-    Short {
+    WindowTooShort {
         /// Length of the window, seconds.
         window_secs: f64,
         /// What ends the window, if known.
@@ -47,9 +47,9 @@ pub enum GapRefusal {
         worth_secs: f64,
     },
     /// Slurm has switched it off, and the daemon may not switch it on.
-    Asleep,
+    PoweredOff,
     /// It is among the idle nodes that are left alone.
-    Kept {
+    KeptIdle {
         /// The number of nodes that are left alone.
         nodes: usize,
     },
@@ -63,7 +63,7 @@ impl fmt::Display for GapRefusal {
             GapRefusal::Busy { job, partition } => {
                 write!(f, "busy: job {job} of partition {partition} is on it")
             }
-            GapRefusal::Unsound(state) => write!(f, "not usable: {state}"),
+            GapRefusal::BadState(state) => write!(f, "not usable: {state}"),
             GapRefusal::Capped => f.write_str(
                 "jobs of ours have all CPUs of its node that the partition may have (MaxCPUsPerNode)",
             ),
@@ -71,10 +71,10 @@ impl fmt::Display for GapRefusal {
             GapRefusal::Leaving(job) => write!(f, "job {job} of ours is still cleaning up on it"),
             GapRefusal::NotOurs(job) => write!(f, "held by job {job}, not ours to plan yet"),
             GapRefusal::Reserved(name) => write!(f, "covered by reservation {name}"),
-            GapRefusal::Young { free_secs, settle_secs } => {
+            GapRefusal::TooNew { free_secs, settle_secs } => {
                 write!(f, "free for {free_secs:.0} s; it is used after {settle_secs:.0} s")
             }
-            GapRefusal::Short { window_secs, cause, worth_secs } => {
+            GapRefusal::WindowTooShort { window_secs, cause, worth_secs } => {
                 write!(f, "window of {:.0} s", window_secs.max(0.0))?;
                 match cause {
                     Some(WindowCause::PlannedJob(job)) => write!(f, " (job {job} is planned)")?,
@@ -83,8 +83,10 @@ impl fmt::Display for GapRefusal {
                 }
                 write!(f, " is shorter than the {worth_secs:.0} s that are worth starting in")
             }
-            GapRefusal::Asleep => f.write_str("switched off to save power; jobs do not wake it (gaps.wake)"),
-            GapRefusal::Kept { nodes } => {
+            GapRefusal::PoweredOff => {
+                f.write_str("switched off to save power; jobs do not wake it (gaps.wake)")
+            }
+            GapRefusal::KeptIdle { nodes } => {
                 write!(f, "left alone: {nodes} idle nodes are kept for Slurm to switch off (gaps.keep_idle)")
             }
             GapRefusal::Said(why) => f.write_str(why),

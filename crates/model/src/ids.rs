@@ -178,7 +178,7 @@ impl fmt::Debug for NodeName {
 }
 
 /// The largest GPU memory that is believed if a type's name contains it, in GiB.
-const MOST_GPU_GIB: u32 = 2048;
+const MAX_GPU_GIB: u32 = 2048;
 
 /// GPUs that are sold with one memory size only, with that size in GiB.
 const GPU_MEMORY_GIB: &[(&str, u32)] = &[
@@ -239,7 +239,7 @@ impl NodeType {
     }
 
     /// The model of its GPUs, if its name contains it: `a100` of `gpu:a100:4/cpu64`.
-    pub fn gpu_make(&self) -> Option<&str> {
+    pub fn gpu_model(&self) -> Option<&str> {
         self.gres_part().split('+').find_map(|item| match item.split(':').collect::<Vec<_>>()[..] {
             ["gpu", make, ..] if make.parse::<u32>().is_err() => Some(make),
             _ => None,
@@ -256,7 +256,7 @@ impl NodeType {
             .collect();
         let named = words.iter().find_map(|word| {
             let digits = word.strip_suffix("gb").or_else(|| word.strip_suffix('g'))?;
-            digits.parse::<u32>().ok().filter(|gib| (1..=MOST_GPU_GIB).contains(gib))
+            digits.parse::<u32>().ok().filter(|gib| (1..=MAX_GPU_GIB).contains(gib))
         });
         if let Some(gib) = named {
             return Some(f64::from(gib));
@@ -374,7 +374,7 @@ mod tests {
             ("cpu64", 0, None),
         ] {
             let node_type = NodeType::new(name);
-            assert_eq!((node_type.gpus(), node_type.gpu_make()), (gpus, model), "{name}");
+            assert_eq!((node_type.gpus(), node_type.gpu_model()), (gpus, model), "{name}");
         }
     }
 

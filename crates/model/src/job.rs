@@ -168,12 +168,12 @@ impl Job {
 
     /// Whether it runs, and Slurm has asked this run to leave.
     pub fn is_preempted(&self) -> bool {
-        self.state.is_running() && self.was_told_to_leave()
+        self.state.is_running() && self.was_preempted()
     }
 
     /// Whether Slurm has asked this run, which may be over, to leave. `preempt_time` may also be of an
     /// earlier run.
-    pub fn was_told_to_leave(&self) -> bool {
+    pub fn was_preempted(&self) -> bool {
         self.preempt_time.is_some() && self.preempt_time >= self.start_time
     }
 

@@ -21,10 +21,10 @@ pub struct JobFacts {
     /// The sizes that it may have.
     pub sizes: AllowedSizes,
     /// The declarations of its owner.
-    pub claims: JobDeclaration,
+    pub declaration: JobDeclaration,
     /// What the planner may do with it.
-    pub standing: SchedulingState,
-    /// Since when `standing` has been so.
+    pub scheduling_state: SchedulingState,
+    /// Since when it has been in `scheduling_state`.
     pub since: UnixTime,
     /// Since when it waits to train. It keeps waiting if it is called back while it starts. `None` once it
     /// trains, or is about to.
@@ -32,11 +32,11 @@ pub struct JobFacts {
     /// Nodes of the present generation, if the job runs undisturbed. The own nodes of a main job count.
     pub running: Option<u32>,
     /// The nodes that it has, and its lead's node.
-    pub place: JobLocation,
+    pub location: JobLocation,
     /// How it changes its size now.
-    pub changing: ResizeState,
+    pub resize: ResizeState,
     /// Its progress so far.
-    pub course: JobProgress,
+    pub progress: JobProgress,
     /// When it entered the queue.
     pub submitted_at: UnixTime,
     /// The nodes of the partition that it cannot use.
@@ -51,22 +51,22 @@ impl JobFacts {
     /// if it has reported one, else its Slurm name without digits.
     pub fn submission(&self) -> Submission {
         Submission {
-            at: self.submitted_at.0 as f64,
+            submitted_at: self.submitted_at.0 as f64,
             user: self.program.user.clone(),
-            name: self.claims.profile.clone().unwrap_or_else(|| strip_digits(&self.program.job_name)),
+            name: self.declaration.profile.clone().unwrap_or_else(|| strip_digits(&self.program.job_name)),
             nodes: self.sizes.max(),
             gpus: 0,
             limit_secs: None,
-            more: vec![f64::from(self.sizes.min())],
+            further_facts: vec![f64::from(self.sizes.min())],
         }
     }
 
     /// Nodes or places that the job counts as holding, although none of its processes is there yet.
     pub fn promised_nodes(&self) -> impl Iterator<Item = NodeName> + '_ {
-        self.place
+        self.location
             .held
             .iter()
-            .filter(|held| held.slurm_job == self.job && Some(&held.node) != self.place.lead_now.as_ref())
+            .filter(|held| held.slurm_job == self.job && Some(&held.node) != self.location.lead_now.as_ref())
             .flat_map(|held| held.node.single_places())
     }
 }
@@ -102,9 +102,9 @@ pub struct ProgramIdentity {
     /// Slurm's name of the job.
     pub job_name: String,
     /// The profile's name and batch mode, once the job has reported them.
-    pub told: Option<(String, BatchMode)>,
+    pub reported_profile: Option<(String, BatchMode)>,
     /// How many places of one node each of its nodes takes; 0 or 1 if its nodes are whole nodes.
-    pub block: u32,
+    pub places_per_node: u32,
     /// Whether these places are parts of nodes without GPUs. Otherwise they have GPUs.
     pub on_cpus: bool,
     /// Execution plan of the present generation.
@@ -115,7 +115,7 @@ pub struct ProgramIdentity {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobLocation {
     /// How many places of one node each of its nodes takes if places are lent; else 0 or 1.
-    pub block: u32,
+    pub places_per_node: u32,
     /// For a main job that wings extend: its own nodes, the lead's node first. If places are lent, its places
     /// of one node as one block. The planner treats them as one node that no other job can get.
     pub own: Vec<NodeName>,
@@ -128,10 +128,10 @@ pub struct JobLocation {
     /// The node that its lead is on now, also in the middle of a move.
     pub lead_now: Option<NodeName>,
     /// Nodes that it no longer holds although some of its processes are still there.
-    pub left: Vec<NodeName>,
+    pub leaving_nodes: Vec<NodeName>,
     /// Nodes that an agent reports as taken back by Slurm, or as wanted by a main job. No malleable job may
     /// get them.
-    pub taken: Vec<NodeName>,
+    pub reclaimed_nodes: Vec<NodeName>,
 }
 
 impl JobLocation {
@@ -152,7 +152,7 @@ pub struct ResizeState {
     /// Its execution plan. During a change, the plan that it is changing to.
     pub exec_plan: ExecPlan,
     /// How it would be rescaled now.
-    pub way: RescaleMode,
+    pub mode: RescaleMode,
     /// The pause that it is in, or the last one.
     pub pause: Option<ChangePause>,
     /// When a plan last changed the job.

@@ -40,9 +40,9 @@ pub struct JobProgress {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UserEstimate {
     /// The length that it declares.
-    pub said_secs: Option<f64>,
+    pub declared_secs: Option<f64>,
     /// The length after which its loss will be flat. infill extrapolates it from the loss curve.
-    pub flat_secs: Option<f64>,
+    pub flat_loss_secs: Option<f64>,
 }
 
 impl JobProgress {
@@ -82,8 +82,8 @@ impl JobProgress {
     /// Its present estimates, if it makes `unit` samples a second on one node.
     pub fn current_estimate(&self, unit: f64) -> UserEstimate {
         UserEstimate {
-            said_secs: samples_to_secs(self.estimated_samples(), unit),
-            flat_secs: samples_to_secs(self.flat, unit),
+            declared_secs: samples_to_secs(self.estimated_samples(), unit),
+            flat_loss_secs: samples_to_secs(self.flat, unit),
         }
     }
 
@@ -91,8 +91,8 @@ impl JobProgress {
     /// more.
     pub fn first_estimate(&self, unit: f64) -> UserEstimate {
         UserEstimate {
-            said_secs: samples_to_secs(self.first_said, unit),
-            flat_secs: samples_to_secs(self.first_flat, unit),
+            declared_secs: samples_to_secs(self.first_said, unit),
+            flat_loss_secs: samples_to_secs(self.first_flat, unit),
         }
     }
 
@@ -140,8 +140,8 @@ mod tests {
             progress.record_plateau(flat);
         }
         progress.record_progress(10.0, None, Some(40.0));
-        let current = UserEstimate { said_secs: Some(20.0), flat_secs: Some(100.0) };
-        let first = UserEstimate { said_secs: Some(25.0), flat_secs: Some(150.0) };
+        let current = UserEstimate { declared_secs: Some(20.0), flat_loss_secs: Some(100.0) };
+        let first = UserEstimate { declared_secs: Some(25.0), flat_loss_secs: Some(150.0) };
         assert_eq!(progress.current_estimate(2.0), current);
         assert_eq!(progress.first_estimate(2.0), first);
         assert_eq!(progress.current_estimate(0.0), UserEstimate::default());

@@ -150,7 +150,7 @@ pub use round::RoundSummary;
 pub use round_note::RoundNote;
 pub use round_report::{JobVerdict, NodeVerdict, RoundReport};
 pub use run_spec::{MAX_NAME_CHARS, MOST_GPUS_A_NODE, RequestedSize, RunSpec, is_valid_rate};
-pub use snapshot::{BackfillState, LAUNCH_SECS, LEAST_LIMIT_SECS, Reservation, Snapshot, SnapshotDoubt};
+pub use snapshot::{BackfillState, LAUNCH_SECS, MIN_TIME_LIMIT_SECS, Reservation, Snapshot, SnapshotDoubt};
 pub use start_blocker::{HoldKind, StartBlocker};
 pub use time::UnixTime;
 pub use topology::{SwitchId, SwitchRecord, Topology, TopologyError, TopologyWarning};

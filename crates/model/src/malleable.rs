@@ -30,13 +30,14 @@ pub enum SchedulingState {
     /// It may be started only after this moment (back-off after preemption or failure).
     BackOff(UnixTime),
     /// It must not be started, for this reason.
-    Barred(StartBlocker),
+    #[serde(rename = "barred")]
+    Blocked(StartBlocker),
 }
 
 impl SchedulingState {
     /// Whether it holds nodes, or may get some without action by a person.
     pub fn is_in_play(&self) -> bool {
-        !matches!(self, SchedulingState::Barred(_))
+        !matches!(self, SchedulingState::Blocked(_))
     }
 }
 
@@ -95,12 +96,13 @@ pub struct MalleableJob {
     pub sizes: AllowedSizes,
     /// How many places of one node each of its nodes takes if places are lent: with two, a node is `n1:0+1`.
     /// 1 if whole nodes are lent.
-    pub block: u32,
+    #[serde(rename = "block")]
+    pub places_per_node: u32,
     /// Its rates, at least one entry.
     pub rates: Vec<RateCurve>,
     /// The rate that it is to make at least. In `rates`, sizes that reach it count more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub assured: Option<RateGuarantee>,
+    #[serde(default, rename = "assured", skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<RateGuarantee>,
     /// The size that is to be measured. `rates` are raised there so that the planner chooses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
@@ -112,9 +114,11 @@ pub struct MalleableJob {
     pub swap_secs: Option<f64>,
     /// The share, 0 to 1, of the configured hysteresis and of the least time between changes that holds for
     /// it. Cheap changes may be undone sooner.
-    pub reluctance: f64,
+    #[serde(rename = "reluctance")]
+    pub hysteresis_share: f64,
     /// What the planner may do with it.
-    pub standing: SchedulingState,
+    #[serde(rename = "standing")]
+    pub scheduling_state: SchedulingState,
     /// Execution plan of the present generation.
     pub exec_plan: ExecPlan,
     /// The node of its lead, where worker 0 runs; `None` while it holds no nodes.
@@ -161,7 +165,7 @@ impl MalleableJob {
 
     /// The rate that it is promised, if any.
     pub fn active_guarantee(&self) -> Option<&RateGuarantee> {
-        self.assured.as_ref().filter(|guarantee| guarantee.is_promised())
+        self.guarantee.as_ref().filter(|guarantee| guarantee.is_promised())
     }
 
     /// The samples lost by a change after which it makes `rate` samples a second.
@@ -178,6 +182,6 @@ impl MalleableJob {
     /// for waiting and the bonus of the guarantee.
     pub fn rate_without_bonus(&self, counted: f64) -> f64 {
         let counted = if counted > 0.0 { counted - self.waiting_bonus } else { counted };
-        self.assured.as_ref().map_or(counted, |guarantee| guarantee.rate_without_bonus(counted))
+        self.guarantee.as_ref().map_or(counted, |guarantee| guarantee.rate_without_bonus(counted))
     }
 }

@@ -6,7 +6,7 @@ use super::UserEstimate;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Submission {
     /// The submission time in seconds.
-    pub at: f64,
+    pub submitted_at: f64,
     /// The owner's login name.
     pub user: String,
     /// The name of its profile, else its Slurm name without digits. Empty if it has none.
@@ -18,7 +18,7 @@ pub struct Submission {
     /// Its time limit in seconds; `None` if it has none.
     pub limit_secs: Option<f64>,
     /// Further facts, as numbers. All jobs of a history have the same.
-    pub more: Vec<f64>,
+    pub further_facts: Vec<f64>,
 }
 
 /// A past job of a log.
@@ -30,6 +30,6 @@ pub struct PastJob {
     pub ended_at: f64,
     /// How long it ran, in seconds.
     pub secs: f64,
-    /// Its own first estimate of its length.
-    pub word: UserEstimate,
+    /// The first estimates of its length.
+    pub estimate: UserEstimate,
 }

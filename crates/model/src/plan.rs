@@ -19,7 +19,8 @@ pub enum SolveStatus {
     },
     /// The solver was not used: it has no time, or its program would be too large to prove anything. The plan
     /// is the best that was found without it.
-    Unasked {
+    #[serde(rename = "unasked")]
+    SolverNotUsed {
         /// Relative distance to the bound; `None` if there is no bound.
         gap: Option<f64>,
     },
@@ -40,8 +41,8 @@ words! {
         Optimal = "optimal",
         /// [`SolveStatus::TimeLimit`].
         TimeLimit = "time_limit",
-        /// [`SolveStatus::Unasked`].
-        Unasked = "unasked",
+        /// [`SolveStatus::SolverNotUsed`].
+        SolverNotUsed = "unasked",
         /// [`SolveStatus::Fallback`].
         Fallback = "fallback",
         /// [`SolveStatus::LastResort`].
@@ -57,7 +58,7 @@ impl SolveStatus {
         match self {
             SolveStatus::Optimal => SolveStatusKind::Optimal,
             SolveStatus::TimeLimit { .. } => SolveStatusKind::TimeLimit,
-            SolveStatus::Unasked { .. } => SolveStatusKind::Unasked,
+            SolveStatus::SolverNotUsed { .. } => SolveStatusKind::SolverNotUsed,
             SolveStatus::Fallback(_) => SolveStatusKind::Fallback,
             SolveStatus::LastResort(_) => SolveStatusKind::LastResort,
             SolveStatus::Trivial => SolveStatusKind::Trivial,
@@ -84,7 +85,8 @@ pub struct OptimalityProof {
 #[serde(rename_all = "snake_case")]
 pub enum BoundSource {
     /// Lagrange multipliers of scarce nodes (Lagrangian relaxation), without the solver.
-    Prices,
+    #[serde(rename = "prices")]
+    Multipliers,
     /// A dynamic program over all numbers of nodes. It is exact if there is one step.
     Knapsack,
     /// Lagrange multipliers for each part into which branch and bound divided the plans.

@@ -22,7 +22,7 @@ pub struct ProgressReport<'a> {
     /// Its last step, if it reports steps.
     pub step: Option<u64>,
     /// In the first report of a generation: how the generation came about.
-    pub opening: Option<GenerationStartup>,
+    pub startup: Option<GenerationStartup>,
 }
 
 /// How a generation came about. All times are in seconds.

@@ -16,7 +16,7 @@ pub enum MinimumRate {
     /// This number of samples a second.
     Rate(f64),
     /// The rate of the job's first execution plan on this number of nodes, as it was submitted.
-    Asked(u32),
+    Requested(u32),
 }
 
 /// The size and the execution plan whose rate a job is promised.
@@ -34,16 +34,16 @@ pub struct RateGuarantee {
     /// Samples a second; 0 while the rate is unknown.
     pub rate: f64,
     /// The run whose rate the owner asked for, if they asked for a run and not for a number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<RequestedRun>,
+    #[serde(default, rename = "asked", skip_serializing_if = "Option::is_none")]
+    pub requested: Option<RequestedRun>,
     /// Whether the job can have that rate.
     pub prospect: GuaranteeProspect,
     /// The bonus that is added to the rate of each size that reaches the guaranteed rate, in samples a
     /// second.
     pub bonus: f64,
     /// The sizes that reach the rate, for each entry of the job's rates.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub enough: Vec<SufficientSizes>,
+    #[serde(default, rename = "enough", skip_serializing_if = "Vec::is_empty")]
+    pub sufficient_sizes: Vec<SufficientSizes>,
 }
 
 /// The sizes at which one execution plan reaches the promised rate.
@@ -60,7 +60,8 @@ pub struct SufficientSizes {
 impl SufficientSizes {
     /// Selects the sizes that are enough among the `allowed` sizes, which are ascending.
     pub fn from_allowed(
-        (exec_plan, node_type): (ExecPlan, Option<NodeType>),
+        exec_plan: ExecPlan,
+        node_type: Option<NodeType>,
         allowed: &[u32],
         is_enough: impl Fn(u32) -> bool,
     ) -> Self {
@@ -126,14 +127,16 @@ pub enum GuaranteeProspect {
         /// Nodes that it needs.
         needs: u32,
         /// Nodes that are available for it.
-        there: u32,
+        #[serde(rename = "there")]
+        available: u32,
     },
     /// There would be enough nodes, but some of them were promised to other jobs before.
     Promised {
         /// Nodes that it needs.
         needs: u32,
         /// Nodes that are left for it.
-        there: u32,
+        #[serde(rename = "there")]
+        available: u32,
     },
     /// It may not start yet, or others come before it.
     Waits {
@@ -162,7 +165,7 @@ impl RateGuarantee {
     /// Whether the job is known to reach the rate with an execution plan on `nodes` nodes of a type. As for
     /// rates, an entry for the type has precedence over one for all types.
     pub fn is_enough(&self, node_type: &NodeType, exec_plan: &ExecPlan, nodes: u32) -> bool {
-        let mut sufficient = self.enough.iter().filter(|sizes| sizes.exec_plan == *exec_plan);
+        let mut sufficient = self.sufficient_sizes.iter().filter(|sizes| sizes.exec_plan == *exec_plan);
         let for_type = sufficient.clone().find(|sizes| sizes.node_type.as_ref() == Some(node_type));
         let sizes = for_type.or_else(|| sufficient.find(|sizes| sizes.node_type.is_none()));
         nodes > 0 && sizes.is_some_and(|sizes| sizes.contains(nodes))
@@ -171,7 +174,7 @@ impl RateGuarantee {
     /// The fewest nodes of a type on which one of its plans reaches the rate.
     pub fn min_nodes_on(&self, node_type: &NodeType) -> Option<u32> {
         let mut fewest: Option<u32> = None;
-        for sizes in &self.enough {
+        for sizes in &self.sufficient_sizes {
             let is_of_type = sizes.node_type.as_ref().is_none_or(|other| other == node_type);
             let Some(nodes) = sizes.min_nodes().filter(|_| is_of_type) else { continue };
             if self.is_enough(node_type, &sizes.exec_plan, nodes) {
@@ -190,14 +193,16 @@ impl RateGuarantee {
     /// The outcome in a plan, given whether the job reaches the rate in that plan.
     pub fn outcome_reason(&self, is_met: bool) -> GuaranteeReason {
         let rate = if self.rate > 0.0 { Some(self.rate) } else { None };
-        let wanted = GuaranteedRate { rate, asked: self.asked.clone() };
+        let wanted = GuaranteedRate { rate, requested: self.requested.clone() };
         match self.prospect {
             GuaranteeProspect::Unmeasured => GuaranteeReason::Unmeasured { wanted },
             GuaranteeProspect::NoSuchRun => GuaranteeReason::NoSuchRun { wanted },
             GuaranteeProspect::TooSlow { most } => GuaranteeReason::TooSlow { wanted, most },
-            GuaranteeProspect::TooFew { needs, there } => GuaranteeReason::TooFew { wanted, needs, there },
-            GuaranteeProspect::Promised { needs, there } => {
-                GuaranteeReason::Promised { wanted, needs, there }
+            GuaranteeProspect::TooFew { needs, available } => {
+                GuaranteeReason::TooFew { wanted, needs, available }
+            }
+            GuaranteeProspect::Promised { needs, available } => {
+                GuaranteeReason::Promised { wanted, needs, available }
             }
             GuaranteeProspect::Waits { needs } => GuaranteeReason::Waits { wanted, needs },
             GuaranteeProspect::Open { needs } if is_met => GuaranteeReason::Met { wanted, needs },
@@ -212,12 +217,12 @@ pub struct GuaranteedRate {
     /// Samples a second; `None` while the rate is unknown.
     pub rate: Option<f64>,
     /// The run, if the owner asked for a run.
-    pub asked: Option<RequestedRun>,
+    pub requested: Option<RequestedRun>,
 }
 
 impl fmt::Display for GuaranteedRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.rate, &self.asked) {
+        match (self.rate, &self.requested) {
             (Some(rate), None) => write!(f, "{rate:.2} samples/s"),
             (Some(rate), Some(asked)) => write!(f, "{rate:.2} samples/s of {asked}"),
             (None, Some(asked)) => write!(f, "the rate of {asked}"),
@@ -272,7 +277,7 @@ pub enum GuaranteeReason {
         /// Nodes that it needs.
         needs: u32,
         /// Nodes that are available for it.
-        there: u32,
+        available: u32,
     },
     /// [`GuaranteeProspect::Promised`].
     Promised {
@@ -281,7 +286,7 @@ pub enum GuaranteeReason {
         /// Nodes that it needs.
         needs: u32,
         /// Nodes that are left for it.
-        there: u32,
+        available: u32,
     },
     /// [`GuaranteeProspect::Waits`].
     Waits {
@@ -319,13 +324,13 @@ impl fmt::Display for GuaranteeReason {
             GuaranteeReason::TooSlow { wanted, most } => {
                 write!(f, "no known size makes the {wanted} that it wants: at most {most:.2}")
             }
-            GuaranteeReason::TooFew { wanted, needs, there } => {
+            GuaranteeReason::TooFew { wanted, needs, available } => {
                 write!(f, "nothing is assured: the {wanted} that it wants take {}:", NodeCount(*needs))?;
-                write!(f, " {there} can be used while other running jobs keep their minimum")
+                write!(f, " {available} can be used while other running jobs keep their minimum")
             }
-            GuaranteeReason::Promised { wanted, needs, there } => {
+            GuaranteeReason::Promised { wanted, needs, available } => {
                 write!(f, "nothing is assured: the {wanted} that it wants take {}:", NodeCount(*needs))?;
-                write!(f, " {there} can be used besides those that other jobs were assured before")
+                write!(f, " {available} can be used besides those that other jobs were assured before")
             }
             GuaranteeReason::Waits { wanted, needs } => {
                 write!(f, "it is assured {wanted} once it may start, which takes {}", NodeCount(*needs))
@@ -353,8 +358,8 @@ mod tests {
     use super::*;
     use crate::{AllowedSizes, ScalingCurve};
 
-    fn assured(prospect: GuaranteeProspect, asked: Option<RequestedRun>) -> RateGuarantee {
-        RateGuarantee { rate: 40.0, asked, prospect, bonus: 100.0, enough: Vec::new() }
+    fn guarantee_with(prospect: GuaranteeProspect, requested: Option<RequestedRun>) -> RateGuarantee {
+        RateGuarantee { rate: 40.0, requested, prospect, bonus: 100.0, sufficient_sizes: Vec::new() }
     }
 
     #[test]
@@ -362,22 +367,25 @@ mod tests {
         let open = GuaranteeProspect::Open { needs: 4 };
         let unknown = RateGuarantee {
             rate: 0.0,
-            ..assured(GuaranteeProspect::Unmeasured, Some(four_nodes_with("dp")))
+            ..guarantee_with(GuaranteeProspect::Unmeasured, Some(four_nodes_with("dp")))
         };
         let cases = [
-            (assured(open, None), true),
-            (assured(open, Some(four_nodes_with("dp"))), true),
-            (assured(GuaranteeProspect::Unmeasured, None), false),
+            (guarantee_with(open, None), true),
+            (guarantee_with(open, Some(four_nodes_with("dp"))), true),
+            (guarantee_with(GuaranteeProspect::Unmeasured, None), false),
             (unknown.clone(), true),
             (RateGuarantee { prospect: GuaranteeProspect::NoSuchRun, ..unknown }, false),
-            (assured(GuaranteeProspect::TooSlow { most: 31.0 }, None), false),
-            (assured(GuaranteeProspect::TooFew { needs: 6, there: 1 }, None), false),
+            (guarantee_with(GuaranteeProspect::TooSlow { most: 31.0 }, None), false),
+            (guarantee_with(GuaranteeProspect::TooFew { needs: 6, available: 1 }, None), false),
             (
-                assured(GuaranteeProspect::Promised { needs: 6, there: 1 }, Some(four_nodes_with("default"))),
+                guarantee_with(
+                    GuaranteeProspect::Promised { needs: 6, available: 1 },
+                    Some(four_nodes_with("default")),
+                ),
                 true,
             ),
-            (assured(GuaranteeProspect::Waits { needs: 6 }, None), false),
-            (assured(open, None), false),
+            (guarantee_with(GuaranteeProspect::Waits { needs: 6 }, None), false),
+            (guarantee_with(open, None), false),
         ];
         let lines: Vec<String> =
             cases.iter().map(|(guarantee, is_met)| guarantee.outcome_reason(*is_met).to_string()).collect();
@@ -393,7 +401,7 @@ mod tests {
         it is assured 40.00 samples/s once it may start, which takes 6 nodes
         the 40.00 samples/s that it is assured take 4 nodes, which it gets once windows, changes under way and the minimum of other jobs allow
         ");
-        let guarantee = assured(open, None);
+        let guarantee = guarantee_with(open, None);
         assert_eq!(
             [39.0, 139.0, 140.0, 160.0].map(|counted| guarantee.rate_without_bonus(counted)),
             [39.0, 139.0, 40.0, 60.0]
@@ -407,21 +415,23 @@ mod tests {
     /// The sizes from 2 to 8 at which this curve reaches 30 samples a second.
     fn sizes_for_30(plan: &str, node_type: Option<&str>, curve: &str) -> SufficientSizes {
         let allowed = AllowedSizes::parse("2-8").unwrap().up_to(u32::MAX);
-        let run = (ExecPlan(plan.to_owned()), node_type.map(NodeType::new));
         let curve = ScalingCurve::parse(curve).unwrap();
-        SufficientSizes::from_allowed(run, &allowed, |nodes| curve.rate(nodes) >= 30.0)
+        let exec_plan = ExecPlan(plan.to_owned());
+        let node_type = node_type.map(NodeType::new);
+        SufficientSizes::from_allowed(exec_plan, node_type, &allowed, |nodes| curve.rate(nodes) >= 30.0)
     }
 
     #[test]
     fn an_entry_for_the_type_has_precedence_over_one_for_all_types() {
-        let enough = vec![
+        let sufficient_sizes = vec![
             sizes_for_30("dp", None, "1:10,4:40,8:20"),
             sizes_for_30("dp", Some("slow"), "1:5,8:40"),
             sizes_for_30("tp", Some("slow"), "1:45,8:45"),
         ];
-        let guarantee = RateGuarantee { enough, ..assured(GuaranteeProspect::Open { needs: 3 }, None) };
+        let guarantee =
+            RateGuarantee { sufficient_sizes, ..guarantee_with(GuaranteeProspect::Open { needs: 3 }, None) };
         let ranges: Vec<&[(u32, u32)]> =
-            guarantee.enough.iter().map(|sizes| sizes.ranges.as_slice()).collect();
+            guarantee.sufficient_sizes.iter().map(|sizes| sizes.ranges.as_slice()).collect();
         assert_eq!(ranges, [&[(3, 6)][..], &[(6, 8)], &[(2, 8)]]);
         for (node_type, plan, nodes, is_enough) in [
             ("other", "dp", 3, true),
@@ -440,7 +450,7 @@ mod tests {
         }
         assert_eq!(guarantee.min_nodes_on(&NodeType::new("slow")), Some(2));
         assert_eq!(guarantee.min_nodes_on(&NodeType::new("other")), Some(3));
-        let shifted = guarantee.enough[0].clone().shifted_down(4);
+        let shifted = guarantee.sufficient_sizes[0].clone().shifted_down(4);
         assert_eq!(shifted.ranges, [(1, 2)]);
         assert!(shifted.contains(2) && !shifted.contains(3));
         assert_eq!(shifted.shifted_down(2).min_nodes(), None);
@@ -450,7 +460,7 @@ mod tests {
     fn json_of_an_older_version_is_read() {
         let text = r#"{"rate":40.0,"prospect":{"open":{"needs":4}},"bonus":100.0}"#;
         let read: RateGuarantee = serde_json::from_str(text).unwrap();
-        assert_eq!(read, assured(GuaranteeProspect::Open { needs: 4 }, None));
+        assert_eq!(read, guarantee_with(GuaranteeProspect::Open { needs: 4 }, None));
         assert_eq!(serde_json::to_string(&read).unwrap(), text);
     }
 }

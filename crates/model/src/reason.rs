@@ -13,7 +13,7 @@ use crate::words;
 mod sentences;
 
 /// Most nodes that a sentence names. With more, it names the first and their number.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 /// Why a job got its nodes. In JSON it is a sentence, which is read back as [`JobReason::Said`]. Rates are in
 /// samples a second.
@@ -32,9 +32,9 @@ pub enum JobReason {
         secs: f64,
     },
     /// It must not be started.
-    Barred {
+    Blocked {
         /// The reason.
-        bar: StartBlocker,
+        blocker: StartBlocker,
         /// The moment of the round.
         at: UnixTime,
     },
@@ -120,7 +120,7 @@ pub enum JobReason {
         secs: f64,
     },
     /// Its lead moves to another node, so that it starts again.
-    StartsAnew {
+    StartsAgain {
         /// The nodes that it gets, and their rate.
         gets: RatedSize,
         /// Seconds without samples.
@@ -176,7 +176,7 @@ pub enum JobReason {
     /// It waits: other jobs make more on the free nodes.
     WaitsForOthers {
         /// Nodes of its smallest size.
-        least: u32,
+        min_nodes: u32,
         /// Nodes that other jobs get, out of those on which it could start.
         taken: usize,
         /// All nodes on which it could start.
@@ -200,7 +200,7 @@ words! {
         /// It may not be started yet, after a preemption or failure.
         BacksOff = "backs_off",
         /// It must not be started.
-        Barred = "barred",
+        Blocked = "barred",
         /// It was rescaled a moment ago.
         Stays = "stays",
         /// It has all nodes that it may have.
@@ -224,7 +224,7 @@ words! {
         /// It starts from nothing.
         Starts = "starts",
         /// It starts again with its lead on another node.
-        StartsAnew = "starts_anew",
+        StartsAgain = "starts_anew",
         /// It is parked because other jobs make more on its nodes.
         Outbid = "outbid",
         /// It is parked because its turn has ended.
@@ -271,7 +271,7 @@ pub struct LeavingNodes(pub Vec<NodeName>);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeShortage {
     /// Nodes of its smallest size.
-    pub least: u32,
+    pub min_nodes: u32,
     /// Nodes on which it could start if no other job had them.
     pub free: usize,
     /// Shortest window that is worth starting in, seconds.
@@ -286,7 +286,7 @@ impl JobReason {
             JobReason::Busy { .. } => Kind::Busy,
             JobReason::Drained => Kind::Drained,
             JobReason::BacksOff { .. } => Kind::BacksOff,
-            JobReason::Barred { .. } => Kind::Barred,
+            JobReason::Blocked { .. } => Kind::Blocked,
             JobReason::Stays { .. } => Kind::Stays,
             JobReason::AtMaximum(_) => Kind::AtMaximum,
             JobReason::MayNotGrow(_) => Kind::MayNotGrow,
@@ -298,7 +298,7 @@ impl JobReason {
             JobReason::Swaps { .. } => Kind::Swaps,
             JobReason::Probes { .. } => Kind::Probes,
             JobReason::Starts { .. } => Kind::Starts,
-            JobReason::StartsAnew { .. } => Kind::StartsAnew,
+            JobReason::StartsAgain { .. } => Kind::StartsAgain,
             JobReason::Outbid { .. } => Kind::Outbid,
             JobReason::TurnEnds { .. } => Kind::TurnEnds,
             JobReason::Parked { .. } => Kind::Parked,

@@ -34,7 +34,7 @@ impl RoundSummary {
     /// The summary of a round with this plan and report.
     pub fn new(at: UnixTime, acted: bool, plan: &Plan, report: &RoundReport) -> RoundSummary {
         let solver_gap = match plan.status {
-            SolveStatus::TimeLimit { gap } | SolveStatus::Unasked { gap } => gap,
+            SolveStatus::TimeLimit { gap } | SolveStatus::SolverNotUsed { gap } => gap,
             _ => None,
         };
         RoundSummary {

@@ -13,7 +13,7 @@ pub enum RoundNote {
         gap: Option<f64>,
     },
     /// The solver was not used.
-    Unasked {
+    SolverNotUsed {
         /// Relative distance to the bound; `None` if there is no bound.
         gap: Option<f64>,
     },
@@ -40,7 +40,7 @@ impl fmt::Display for RoundNote {
             RoundNote::OutOfTime { gap } => {
                 write!(f, "the solver reached its time limit; {}", plan_quality(*gap))
             }
-            RoundNote::Unasked { gap } => write!(f, "the solver was not used; {}", plan_quality(*gap)),
+            RoundNote::SolverNotUsed { gap } => write!(f, "the solver was not used; {}", plan_quality(*gap)),
             RoundNote::NoSolver(why) => write!(f, "planned without the solver: {why}"),
             RoundNote::NotPlanned(why) => {
                 write!(

@@ -23,8 +23,8 @@ pub struct JobVerdict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<HostShortage>,
     /// Whether the job gets its minimum rate; `None` if its owner asked for none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub assured: Option<GuaranteeReason>,
+    #[serde(default, rename = "assured", skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<GuaranteeReason>,
 }
 
 impl JobVerdict {
@@ -34,7 +34,7 @@ impl JobVerdict {
         if let Some(shortage) = &self.hosts {
             sentence += &format!("; {shortage}");
         }
-        if let Some(guarantee) = &self.assured {
+        if let Some(guarantee) = &self.guarantee {
             sentence += &format!("; {guarantee}");
         }
         sentence

@@ -8,7 +8,7 @@ use super::{Job, Node, NodeName, UnixTime, WindowCause, WindowEnd};
 
 /// The smallest time limit of a job, in seconds: Slurm counts limits in minutes. For jobs with
 /// `flags=NoReserve`, as malleable jobs should have, backfill uses it instead of the job's limit.
-pub const LEAST_LIMIT_SECS: f64 = 60.0;
+pub const MIN_TIME_LIMIT_SECS: f64 = 60.0;
 
 /// Seconds from a snapshot of Slurm until backfill has seen the jobs that were launched because of it, if
 /// backfill runs often.
@@ -59,7 +59,7 @@ impl BackfillState {
     }
 
     /// Most seconds that a job launched now may take so that backfill starts it before this end of a window.
-    /// Below [`LEAST_LIMIT_SECS`], backfill starts no job. `None` as for [`BackfillState::reserves_from`].
+    /// Below [`MIN_TIME_LIMIT_SECS`], backfill starts no job. `None` as for [`BackfillState::reserves_from`].
     pub fn startable_secs(&self, end: &WindowEnd, now: UnixTime) -> Option<f64> {
         self.reserves_from(end).map(|from| from.secs_since(now) - LAUNCH_SECS)
     }

@@ -33,22 +33,22 @@ struct Switch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopologyWarning {
     /// Two switches have the same name and count as one.
-    Twice(String),
+    DuplicateSwitch(String),
     /// A node is connected to two leaves. The first counts.
     TwoLeaves(NodeName),
     /// A switch has two switches above it. The last counts.
-    TwoAbove(String),
+    TwoParents(String),
     /// A switch below another one is not described.
-    Unknown(String),
+    UnknownSwitch(String),
 }
 
 impl fmt::Display for TopologyWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TopologyWarning::Twice(switch) => write!(f, "switch {switch} is described twice"),
+            TopologyWarning::DuplicateSwitch(switch) => write!(f, "switch {switch} is described twice"),
             TopologyWarning::TwoLeaves(node) => write!(f, "node {node} is connected to two switches"),
-            TopologyWarning::TwoAbove(switch) => write!(f, "switch {switch} is below two others"),
-            TopologyWarning::Unknown(switch) => {
+            TopologyWarning::TwoParents(switch) => write!(f, "switch {switch} is below two others"),
+            TopologyWarning::UnknownSwitch(switch) => {
                 write!(f, "switch {switch} is not described, but another is above it")
             }
         }
@@ -87,7 +87,7 @@ impl Topology {
         let mut by_name = FxHashMap::default();
         for (record, id) in records.iter().zip((0..).map(SwitchId)) {
             if by_name.contains_key(record.name.as_str()) {
-                topology.add_warning(TopologyWarning::Twice(record.name.clone()));
+                topology.add_warning(TopologyWarning::DuplicateSwitch(record.name.clone()));
             } else {
                 by_name.insert(record.name.as_str(), id);
             }
@@ -102,12 +102,12 @@ impl Topology {
     fn attach_switch(&mut self, id: SwitchId, record: &SwitchRecord, by_name: &FxHashMap<&str, SwitchId>) {
         for name in &record.below {
             let Some(below) = by_name.get(name.as_str()) else {
-                self.add_warning(TopologyWarning::Unknown(name.clone()));
+                self.add_warning(TopologyWarning::UnknownSwitch(name.clone()));
                 continue;
             };
             let previous = self.switches[below.0 as usize].above.replace(id);
             if previous.is_some_and(|previous| previous != id) {
-                self.add_warning(TopologyWarning::TwoAbove(name.clone()));
+                self.add_warning(TopologyWarning::TwoParents(name.clone()));
             }
         }
         for node in &record.nodes {
@@ -123,8 +123,8 @@ impl Topology {
         }
     }
 
-    /// The first oddities of the description.
-    pub fn oddities(&self) -> &[TopologyWarning] {
+    /// The first warnings about the description.
+    pub fn warnings(&self) -> &[TopologyWarning] {
         &self.warnings
     }
 
@@ -233,7 +233,7 @@ mod tests {
             record("right", &[], &["a", "b"]),
         ];
         let topology = Topology::from_records(&records).unwrap();
-        let warnings: Vec<String> = topology.oddities().iter().map(ToString::to_string).collect();
+        let warnings: Vec<String> = topology.warnings().iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(warnings.join("\n"), @r"
         switch a is described twice
         node n1 is connected to two switches

@@ -27,7 +27,8 @@ pub struct QueuePosition {
     /// The position, 1 for the first.
     pub position: u32,
     /// The number of jobs in the queue.
-    pub of: u32,
+    #[serde(rename = "of")]
+    pub queue_length: u32,
     /// Expected seconds until its turn.
     pub secs: f64,
 }

@@ -274,7 +274,7 @@ fn round() -> RoundRecord {
         steps: vec![UnixTime(200)],
     };
     let why = "no gap is long enough".to_owned().into();
-    let verdict = JobVerdict { job: JobId(7), had: 1, gets: 0, why, hosts: None, assured: None };
+    let verdict = JobVerdict { job: JobId(7), had: 1, gets: 0, why, hosts: None, guarantee: None };
     let notes = vec!["all is well".to_owned().into()];
     let report = RoundReport { at, jobs: vec![verdict], notes, ..RoundReport::default() };
     RoundRecord { at, plan, report, acted: true }

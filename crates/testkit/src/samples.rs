@@ -161,7 +161,7 @@ fn job_verdict(id: u32, nodes: u32, why: &str) -> JobVerdict {
         gets: nodes,
         why: why.to_owned().into(),
         hosts: None,
-        assured: None,
+        guarantee: None,
     }
 }
 

@@ -45,7 +45,7 @@ fn parse_history(source: TraceSource) -> Result<ParsedFile<Vec<PastJob>>, TraceE
         jobs.push(columns.read_job(row, jobs.len())?);
         Ok(())
     })?;
-    jobs.sort_by(|a: &PastJob, b: &PastJob| a.job.at.total_cmp(&b.job.at));
+    jobs.sort_by(|a: &PastJob, b: &PastJob| a.job.submitted_at.total_cmp(&b.job.submitted_at));
     let has_jobs = !jobs.is_empty();
     tally.finish(jobs, has_jobs, "job")
 }
@@ -92,7 +92,7 @@ impl HistoryColumns {
         let duration = row.get(self.duration);
         let is_zero = duration.parse() == Ok(0.0);
         let secs = if is_zero { 0.0 } else { parse_positive("duration_s", duration)? };
-        let at = match self.submit {
+        let submitted_at = match self.submit {
             Some(column) => parse_secs("submit_s", row.get(column))?,
             None => before as f64,
         };
@@ -105,17 +105,17 @@ impl HistoryColumns {
             None => settings.join("/"),
         };
         let job = Submission {
-            at,
+            submitted_at,
             user: row.get_if(self.user).to_owned(),
             name,
             nodes: parse_size("nodes", row.get_if(self.nodes))?,
             gpus: parse_size("gpus", row.get_if(self.gpus))?,
             limit_secs,
-            more: settings.iter().map(|text| number_or_unknown(text)).collect(),
+            further_facts: settings.iter().map(|text| number_or_unknown(text)).collect(),
         };
         // Without submission times, a job ends after its own submission and before the next one.
-        let ended_at = at + if self.submit.is_some() { wait.max(0.0) + secs } else { 0.5 };
-        Ok(PastJob { job, ended_at, secs, word: UserEstimate::default() })
+        let ended_at = submitted_at + if self.submit.is_some() { wait.max(0.0) + secs } else { 0.5 };
+        Ok(PastJob { job, ended_at, secs, estimate: UserEstimate::default() })
     }
 }
 
@@ -149,12 +149,15 @@ mod tests {
         let first = &jobs[0];
         assert_eq!((first.job.user.as_str(), first.job.name.as_str(), first.ended_at), ("u1", "bert", 150.0));
         assert_eq!((first.job.limit_secs, jobs[1].job.limit_secs, jobs[1].secs), (Some(3600.0), None, 0.0));
-        assert!(first.job.more.is_empty());
+        assert!(first.job.further_facts.is_empty());
         let settings =
             read("type,duration_s,workers,lr,throughput\n3,605,2,1e-4,9\n3,610,2,1e-4,8\n").unwrap().value;
         assert_eq!(settings[0].job.name, settings[1].job.name);
-        assert_eq!(settings[1].job.more, [3.0, 2.0, 1e-4]);
-        assert!(settings[0].ended_at <= settings[1].job.at && settings[0].ended_at > settings[0].job.at);
+        assert_eq!(settings[1].job.further_facts, [3.0, 2.0, 1e-4]);
+        assert!(
+            settings[0].ended_at <= settings[1].job.submitted_at
+                && settings[0].ended_at > settings[0].job.submitted_at
+        );
         for (text, column) in [
             ("submit_s,user\n1,u\n", "duration_s"),
             ("submit_s,duration_s\nx,5\n", "submit_s"),

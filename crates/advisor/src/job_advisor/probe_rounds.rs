@@ -34,7 +34,7 @@ impl JobAdvisor {
         self.programs.update_models(inputs, &self.profiles, &self.speeds, &types, now);
         let mut capacity = capacity;
         for input in inputs {
-            let present = input.running.unwrap_or(0);
+            let present = input.running_nodes.unwrap_or(0);
             let explanation = self.consider_probe(input, &capacity, may_probe, now);
             // Nodes that one probe needs are not free for another.
             if let Some(ProbeAim { key, nodes }) = self.aim_of(input.job) {
@@ -56,7 +56,9 @@ impl JobAdvisor {
         if let Some(progress) = self.probes.describe_probe(input.job, now) {
             return progress;
         }
-        let Some(present) = input.running else { return self.rate_estimator().knowledge_summary(input) };
+        let Some(present) = input.running_nodes else {
+            return self.rate_estimator().knowledge_summary(input);
+        };
         if !self.is_measured(&input.key, present) {
             return if self.meters.has_reports(input.job) {
                 format!("measures its present {present} nodes")
@@ -141,7 +143,7 @@ impl JobAdvisor {
         let is_only_way = input.plans.is_empty() && is_current;
         if is_only_way || self.is_within_budget(key, input.plans.len()) {
             let sizes = context.sizes.iter().copied().filter(|nodes| *nodes <= reachable);
-            context.triable = sizes
+            context.probe_sizes = sizes
                 .filter(|nodes| !self.is_measured(key, *nodes) && !self.probes.is_declined(key, *nodes))
                 .collect();
         }

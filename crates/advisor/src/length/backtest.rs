@@ -3,7 +3,7 @@
 
 use super::calibration::IntervalCalibration;
 use super::distribution::{LengthDistribution, log_length};
-use super::forest::{FEWEST, Forest, ForestError};
+use super::forest::{ForestError, LengthForest, MIN_FOREST_JOBS};
 use super::forest_pooling::pool_with_forest;
 use super::length_history::{LengthFeatures, LengthHistory};
 use infill_model::PastJob;
@@ -104,7 +104,7 @@ impl<'a> BacktestLog<'a> {
         let mut features = Vec::with_capacity(jobs.len());
         for past in jobs {
             while let Some(done) = by_end.get(count).map(|i| &jobs[*i])
-                && done.ended_at <= past.job.at
+                && done.ended_at <= past.job.submitted_at
             {
                 history.record_end(&done.job, done.ended_at, done.secs);
                 count += 1;
@@ -116,17 +116,17 @@ impl<'a> BacktestLog<'a> {
     }
 
     /// A forest of the jobs that had ended when job `from` was submitted; `None` while there are too few.
-    fn grow_forest(&self, from: usize, config: &BacktestConfig) -> Result<Option<Forest>, ForestError> {
+    fn grow_forest(&self, from: usize, config: &BacktestConfig) -> Result<Option<LengthForest>, ForestError> {
         let ended = self.by_end[..self.ended[from]].iter().copied();
         let mut learned: Vec<usize> = ended.filter(|i| *i < from).collect();
         learned.sort_unstable();
         let last = &learned[learned.len().saturating_sub(config.window)..];
-        if last.len() < FEWEST {
+        if last.len() < MIN_FOREST_JOBS {
             return Ok(None);
         }
         let rows: Vec<&[f64]> = last.iter().map(|i| self.features[*i].features.as_slice()).collect();
         let missed = last.iter().map(|i| self.features[*i].log_error(&self.jobs[*i])).collect();
-        Forest::grow(&rows, missed, config.seed).map(Some)
+        LengthForest::grow(&rows, missed, config.seed).map(Some)
     }
 }
 
@@ -185,11 +185,11 @@ mod tests {
     fn log(count: usize) -> Vec<PastJob> {
         let past = |i: usize| {
             let nodes = [1, 8][i % 2];
-            let at = 60.0 * i as f64;
+            let submitted_at = 60.0 * i as f64;
             let secs = [100.0, 1000.0][i % 2] * (1.0 + 0.01 * (i % 5) as f64);
             let user = ["alice", "bob"][i / 2 % 2].to_owned();
-            let job = Submission { at, user, nodes, ..Submission::default() };
-            PastJob { job, ended_at: at + secs, secs, word: UserEstimate::default() }
+            let job = Submission { submitted_at, user, nodes, ..Submission::default() };
+            PastJob { job, ended_at: submitted_at + secs, secs, estimate: UserEstimate::default() }
         };
         (0..count).map(past).collect()
     }

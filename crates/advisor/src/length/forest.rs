@@ -15,7 +15,7 @@ const MIN_LEAF_JOBS: usize = 2;
 const TRIED_SHARE: f64 = 0.4;
 
 /// Fewer jobs than this make no forest.
-pub(crate) const FEWEST: usize = 200;
+pub(crate) const MIN_FOREST_JOBS: usize = 200;
 
 type ForestTree = RandomForestRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
 
@@ -23,7 +23,7 @@ type ForestTree = RandomForestRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
 #[derive(Debug, thiserror::Error)]
 pub enum ForestError {
     /// Too few jobs have ended.
-    #[error("{0} jobs are too few for a forest, which needs {FEWEST}")]
+    #[error("{0} jobs are too few for a forest, which needs {MIN_FOREST_JOBS}")]
     TooFew(usize),
     /// The library refuses the numbers.
     #[error("growing the forest: {0}")]
@@ -32,9 +32,9 @@ pub enum ForestError {
 
 /// A forest learned from jobs that have ended. It is grown again from them, and never stored.
 #[derive(Debug)]
-pub struct Forest(Vec<ForestTree>);
+pub struct LengthForest(Vec<ForestTree>);
 
-impl Forest {
+impl LengthForest {
     /// Grows a forest. `rows` are the features of each job when it was submitted, all of the same number.
     /// `missed` is by how much the logarithm of its length then differed from its mixture's median. The same
     /// rows and seed give the same forest.
@@ -42,8 +42,8 @@ impl Forest {
     /// # Errors
     /// [`ForestError::TooFew`] for too few rows, and [`ForestError::Refused`] where the library refuses the
     /// numbers.
-    pub fn grow(rows: &[&[f64]], missed: Vec<f64>, seed: u64) -> Result<Forest, ForestError> {
-        if rows.len() < FEWEST {
+    pub fn grow(rows: &[&[f64]], missed: Vec<f64>, seed: u64) -> Result<LengthForest, ForestError> {
+        if rows.len() < MIN_FOREST_JOBS {
             return Err(ForestError::TooFew(rows.len()));
         }
         let table = DenseMatrix::from_2d_array(rows).map_err(forest_error)?;
@@ -58,7 +58,7 @@ impl Forest {
                 .with_seed(seed.wrapping_mul(TREE_COUNT).wrapping_add(tree));
             trees.push(ForestTree::fit(&table, &missed, parameters).map_err(forest_error)?);
         }
-        Ok(Forest(trees))
+        Ok(LengthForest(trees))
     }
 
     /// The prediction of each tree for each row.
@@ -93,15 +93,15 @@ mod tests {
         let rows: Vec<Vec<f64>> = (0..400).map(|i| vec![f64::from(i % 2), f64::from(i % 7)]).collect();
         let missed: Vec<f64> = (0..400).map(|i| f64::from(i % 2) * f64::from((i / 2 % 2) * 2 - 1)).collect();
         let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
-        let forest = Forest::grow(&rows, missed.clone(), 1).unwrap();
+        let forest = LengthForest::grow(&rows, missed.clone(), 1).unwrap();
         let samples = forest.tree_samples(&[&[0.0, 3.0], &[1.0, 3.0]]).unwrap();
         let right = samples[0].iter().filter(|m| m.abs() < 1e-9).count();
         assert!(right * 10 > samples[0].len() * 9, "{:?}", samples[0]);
         let low = samples[1].iter().any(|m| *m < -0.2);
         let high = samples[1].iter().any(|m| *m > 0.2);
         assert!(low && high, "{:?}", samples[1]);
-        let again = Forest::grow(&rows, missed.clone(), 1).unwrap();
+        let again = LengthForest::grow(&rows, missed.clone(), 1).unwrap();
         assert_eq!(again.tree_samples(&rows[..5]).unwrap(), forest.tree_samples(&rows[..5]).unwrap());
-        assert!(Forest::grow(&rows[..9], missed[..9].to_vec(), 1).is_err());
+        assert!(LengthForest::grow(&rows[..9], missed[..9].to_vec(), 1).is_err());
     }
 }

@@ -47,7 +47,7 @@ const SITE_EVERY: u64 = 200;
 const UNKNOWN_SECS: f64 = 600.0;
 
 /// Most keys that are kept. Beyond that the half with the oldest last ends is forgotten.
-const MOST_KEYS: usize = 400_000;
+const MAX_KEYS: usize = 400_000;
 
 /// Number of features for each kind of similar jobs.
 const FEATURES_OF_KIND: usize = 8;
@@ -160,7 +160,7 @@ impl LengthHistory {
     }
 
     fn forget_oldest(&mut self) {
-        if self.recent.len() > MOST_KEYS {
+        if self.recent.len() > MAX_KEYS {
             let mut times: Vec<f64> = self.recent.values().map(|r| r.ended_at).collect();
             let half = times.len() / 2;
             let (_, median, _) = times.select_nth_unstable_by(half, f64::total_cmp);
@@ -186,7 +186,10 @@ impl LengthHistory {
         let name = known_id(&self.names, &job.name);
         let mut weighted: Vec<(f64, f64)> = Vec::new();
         let mut features = Vec::with_capacity(
-            KIND_COUNT * FEATURES_OF_KIND + FEATURES_OF_JOB + FEATURE_QUANTILES.len() + job.more.len(),
+            KIND_COUNT * FEATURES_OF_KIND
+                + FEATURES_OF_JOB
+                + FEATURE_QUANTILES.len()
+                + job.further_facts.len(),
         );
         let mut base = None;
         let memory = self.best_memory();
@@ -197,7 +200,7 @@ impl LengthHistory {
             };
             weighted
                 .extend(recent.weighted_logs(memory).map(|(log, weight)| (log, KIND_WEIGHTS[kind] * weight)));
-            let of_kind = recent.feature_array(job.at);
+            let of_kind = recent.feature_array(job.submitted_at);
             base = base.or(Some(f64::midpoint(of_kind[0], of_kind[1])));
             features.extend(of_kind);
         }
@@ -208,12 +211,12 @@ impl LengthHistory {
         let limit = job.limit_secs.filter(|l| *l > 0.0).map_or(MISSING_FEATURE, f64::ln);
         features.extend([id_feature(user), id_feature(name), f64::from(job.nodes), f64::from(job.gpus)]);
         features.extend([
-            (job.at / 3600.0).rem_euclid(24.0).floor(),
-            (job.at / 86_400.0).rem_euclid(7.0).floor(),
+            (job.submitted_at / 3600.0).rem_euclid(24.0).floor(),
+            (job.submitted_at / 86_400.0).rem_euclid(7.0).floor(),
         ]);
         features.extend([limit, base.unwrap_or_else(|| mixture.quantile(0.5))]);
         features.extend(FEATURE_QUANTILES.map(|share| mixture.quantile(share)));
-        features.extend(&job.more);
+        features.extend(&job.further_facts);
         LengthFeatures { mixture: mixture.capped_at(job.limit_secs), features }
     }
 }

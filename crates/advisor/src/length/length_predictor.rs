@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::calibration::IntervalCalibration;
 use super::distribution::{LengthDistribution, log_length};
-use super::forest::{FEWEST, Forest, ForestError};
+use super::forest::{ForestError, LengthForest, MIN_FOREST_JOBS};
 use super::forest_pooling::pool_with_forest;
 use super::length_history::{LengthFeatures, LengthHistory};
 use super::prediction_accuracy::{AccuracyCounts, PredictionAccuracy};
@@ -29,12 +29,12 @@ impl ForestTraining {
     ///
     /// # Errors
     /// [`ForestError`] where the library refuses the numbers.
-    pub fn grow_forest(self, seed: u64) -> Result<Option<Forest>, ForestError> {
-        if self.rows.len() < FEWEST {
+    pub fn grow_forest(self, seed: u64) -> Result<Option<LengthForest>, ForestError> {
+        if self.rows.len() < MIN_FOREST_JOBS {
             return Ok(None);
         }
         let rows: Vec<&[f64]> = self.rows.iter().map(Vec::as_slice).collect();
-        Forest::grow(&rows, self.missed, seed).map(Some)
+        LengthForest::grow(&rows, self.missed, seed).map(Some)
     }
 }
 
@@ -53,7 +53,7 @@ struct ExpectedJob {
 #[derive(Debug, Default)]
 pub struct LengthPredictor {
     history: LengthHistory,
-    forest: Option<Forest>,
+    forest: Option<LengthForest>,
     calibration: IntervalCalibration,
     expected: FxHashMap<JobId, ExpectedJob>,
     /// Errors of the users' estimates of lengths.
@@ -71,20 +71,20 @@ impl LengthPredictor {
     /// predictions were when each job was submitted, and the users' estimates.
     pub fn learn_history(&mut self, past: &[PastJob]) {
         let mut by_start: Vec<usize> = (0..past.len()).collect();
-        by_start.sort_by(|a, b| past[*a].job.at.total_cmp(&past[*b].job.at));
+        by_start.sort_by(|a, b| past[*a].job.submitted_at.total_cmp(&past[*b].job.submitted_at));
         let mut to_come = by_start.into_iter().peekable();
         let mut predictions = FxHashMap::default();
         for (index, done) in past.iter().enumerate() {
             // A job that comes at the moment of an end knows of that end. No job is predicted after its own
             // end.
-            while let Some(next) = to_come.next_if(|i| past[*i].job.at < done.ended_at) {
+            while let Some(next) = to_come.next_if(|i| past[*i].job.submitted_at < done.ended_at) {
                 predictions.insert(next, self.predict_from_history(&past[next].job));
             }
             let (features, expected) =
                 predictions.remove(&index).unwrap_or_else(|| self.predict_from_history(&done.job));
             self.accuracy.record_end(&expected, done.secs);
             self.calibration.record_end(&features.mixture, log_length(done.secs));
-            self.record_estimates(&done.job.user, done.secs, &done.word);
+            self.record_estimates(&done.job.user, done.secs, &done.estimate);
             self.learn_length(&features, done);
         }
     }
@@ -98,10 +98,10 @@ impl LengthPredictor {
 
     /// Takes in the length of a user's job and the estimates that it had.
     fn record_estimates(&mut self, user: &str, secs: f64, estimate: &UserEstimate) {
-        if let Some(estimated) = estimate.said_secs {
+        if let Some(estimated) = estimate.declared_secs {
             self.estimate_errors.record_estimate(user, estimated, secs);
         }
-        if let Some(estimated) = estimate.flat_secs {
+        if let Some(estimated) = estimate.flat_loss_secs {
             self.flat_loss_errors.record_estimate(user, estimated, secs);
         }
     }
@@ -124,12 +124,13 @@ impl LengthPredictor {
     pub fn predict_lengths(&self, job: JobId, estimate: &UserEstimate) -> LengthDistribution {
         let expected = self.expected.get(&job);
         let user = expected.map_or("", |e| &e.submission.user);
-        let estimated = estimate.said_secs.and_then(|secs| self.estimate_errors.predict_lengths(user, secs));
+        let estimated =
+            estimate.declared_secs.and_then(|secs| self.estimate_errors.predict_lengths(user, secs));
         if let Some(lengths) = estimated {
             return lengths;
         }
         let similar = expected.map_or_else(|| self.history.site_lengths(), |e| e.lengths.clone());
-        match estimate.flat_secs.and_then(|secs| self.flat_loss_errors.predict_lengths(user, secs)) {
+        match estimate.flat_loss_secs.and_then(|secs| self.flat_loss_errors.predict_lengths(user, secs)) {
             Some(flat) => flat.pool_with(&similar),
             None => similar,
         }
@@ -140,7 +141,7 @@ impl LengthPredictor {
         let Some(expected) = self.expected.remove(&job) else { return };
         self.record_estimates(&expected.submission.user, secs, estimate);
         self.accuracy.record_end(&expected.lengths, secs);
-        let past = PastJob { job: expected.submission, ended_at: at.0 as f64, secs, word: *estimate };
+        let past = PastJob { job: expected.submission, ended_at: at.0 as f64, secs, estimate: *estimate };
         self.calibration.record_end(&expected.raw, log_length(past.secs));
         self.learn_length(&expected.features, &past);
     }
@@ -170,7 +171,7 @@ impl LengthPredictor {
     }
 
     /// Sets the forest. It counts for jobs that come from now on.
-    pub fn set_forest(&mut self, forest: Forest) {
+    pub fn set_forest(&mut self, forest: LengthForest) {
         self.forest = Some(forest);
     }
 }
@@ -181,11 +182,11 @@ mod tests {
 
     fn past(user: &str, secs: f64) -> PastJob {
         let job = Submission { user: user.to_owned(), nodes: 4, ..Submission::default() };
-        PastJob { job, ended_at: 0.0, secs, word: UserEstimate::default() }
+        PastJob { job, ended_at: 0.0, secs, estimate: UserEstimate::default() }
     }
 
     fn said(secs: f64) -> UserEstimate {
-        UserEstimate { said_secs: Some(secs), ..UserEstimate::default() }
+        UserEstimate { declared_secs: Some(secs), ..UserEstimate::default() }
     }
 
     #[test]
@@ -228,7 +229,7 @@ mod tests {
         assert!(expected > 2000.0, "{expected}");
         // The same holds after a restart.
         let mut next = LengthPredictor::default();
-        next.learn_history(&vec![PastJob { word: said(100.0), ..past("alice", 5000.0) }; 5]);
+        next.learn_history(&vec![PastJob { estimate: said(100.0), ..past("alice", 5000.0) }; 5]);
         next.add_job(JobId(7), &alice);
         assert_eq!(
             next.predict_lengths(JobId(7), &said(100.0)),
@@ -242,7 +243,7 @@ mod tests {
     fn a_flat_loss_counts_beside_similar_jobs_corrected_by_the_users_errors() {
         let mut predictor = LengthPredictor::default();
         predictor.learn_history(&vec![past("bob", 1000.0); 5]);
-        let flat = |secs: f64| UserEstimate { flat_secs: Some(secs), ..UserEstimate::default() };
+        let flat = |secs: f64| UserEstimate { flat_loss_secs: Some(secs), ..UserEstimate::default() };
         let alice = past("alice", 0.0).job;
         predictor.add_job(JobId(1), &alice);
         let alone = predictor.predict_lengths(JobId(1), &UserEstimate::default());
@@ -269,9 +270,9 @@ mod tests {
         let numbered = |i: usize| {
             let secs = [100.0, 3000.0][(i * 7919 % 13) % 2];
             let mut past = past("alice", secs);
-            past.job.at = 60.0 * i as f64;
+            past.job.submitted_at = 60.0 * i as f64;
             past.ended_at = 60.0 * i as f64 + 30.0;
-            past.job.more = vec![secs];
+            past.job.further_facts = vec![secs];
             past
         };
         predictor.learn_history(&(0..800).map(numbered).collect::<Vec<_>>());

@@ -120,7 +120,7 @@ mod tests {
             job: Submission::default(),
             ended_at: 0.0,
             secs,
-            word: UserEstimate::default(),
+            estimate: UserEstimate::default(),
         };
         let jobs = [past(100.0), past(200.0), past(1000.0)];
         let lengths = |secs: &[f64]| {

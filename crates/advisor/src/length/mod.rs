@@ -18,7 +18,7 @@ mod user_estimate;
 
 pub use backtest::{BacktestConfig, PredictedJob, run_backtest};
 pub use distribution::LengthDistribution;
-pub use forest::{Forest, ForestError};
+pub use forest::{ForestError, LengthForest};
 pub use length_predictor::{ForestTraining, LengthPredictor};
 pub use length_score::{LengthScore, PredictableShare, score_predictions};
 pub use prediction_accuracy::AccuracyCounts;

@@ -10,7 +10,7 @@ use super::term_fit::{FittedTerms, PlanPredictions, StepObservation};
 const MOST_SEEN: usize = 64;
 
 /// Least standard deviation of the logarithm of a measurement.
-const LEAST_ERROR: f64 = 0.005;
+const MIN_ERROR: f64 = 0.005;
 
 /// The model of one program. It predicts all ways to run from the measurements of some.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl PlanModel {
         if self.seen.is_empty() {
             self.terms.anchor_to_first(&row, log_secs);
         }
-        let variance = error.max(LEAST_ERROR).powi(2);
+        let variance = error.max(MIN_ERROR).powi(2);
         match self.seen.iter_mut().find(|o| o.row.is_same(&row)) {
             Some(earlier) => {
                 let weight = earlier.variance / (earlier.variance + variance);

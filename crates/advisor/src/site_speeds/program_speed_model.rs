@@ -3,8 +3,8 @@
 use nalgebra::DMatrix;
 
 use super::{
-    EstimatedRates, GaussianProcess, NameInterner, PlanCurve, RunInput, covariance_of_errors,
-    prior_covariance, run_input, total_gpus,
+    GaussianProcess, NameInterner, PlanCurve, ProgramRates, RunInput, covariance_of_errors, prior_covariance,
+    run_input, total_gpus,
 };
 use infill_model::{ProfileKey, SizePoint};
 
@@ -18,7 +18,7 @@ pub(super) struct ProgramSpeedModel<'a> {
     pub(super) errors: Option<GaussianProcess>,
     /// Logarithm of the unit that the estimates count in.
     pub(super) unit: f64,
-    pub(super) estimated: Option<&'a EstimatedRates>,
+    pub(super) estimated: Option<&'a ProgramRates>,
 }
 
 impl ProgramSpeedModel<'_> {

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use super::super::gaussian_process::{
     GaussianProcess, NameInterner, RunInput, RunNames, RunObservation, run_covariance,
 };
+use super::super::predicted_rates::{PredictedRates, ProgramName, ProgramRates};
 use super::super::profile_cache::ProfileCache;
-use super::super::rate_estimates::{EstimatedRates, ProgramName, RateEstimates};
-use super::super::step_models::LEAST_ERROR;
+use super::super::step_models::MIN_FIT_ERROR;
 use infill_model::{NodeType, Profile, ProfileKey, UnixTime};
 
 /// Most measurements of the site that are used: those of the programs that were measured last, and first of
 /// all those of programs that ran on several types.
-const MOST_ROWS: usize = 192;
+const MAX_ROWS: usize = 192;
 
 /// Most measurements of one profile of another program.
-const MOST_OF_PROFILE: usize = 4;
+const MAX_OF_PROFILE: usize = 4;
 
 /// Most estimates of a program that count as measurements.
 const MAX_ESTIMATES: usize = 24;
@@ -43,7 +43,7 @@ pub(super) fn run_names<'a>(key: &'a ProfileKey, one: &'a NodeType, gpus: u32, s
         user: &key.user,
         program: &key.name,
         plan: &key.exec_plan.0,
-        node_type: one.gpu_make().unwrap_or(one.as_str()),
+        node_type: one.gpu_model().unwrap_or(one.as_str()),
         nodes: one.as_str(),
         gpus,
     }
@@ -70,7 +70,7 @@ pub(super) fn program_measurements(
     names: &mut NameInterner,
     profiles: &ProfileCache,
     own: &[&Profile],
-    estimated: Option<&EstimatedRates>,
+    estimated: Option<&ProgramRates>,
     shares: bool,
 ) -> Vec<SpeedMeasurement> {
     let mut found = Vec::new();
@@ -81,7 +81,7 @@ pub(super) fn program_measurements(
             let way = (key.exec_plan.clone(), key.node_type.clone(), p.nodes);
             let estimate = estimated.and_then(|rates| rates.get(&way));
             let estimate_error = estimate.map(|rate| (rate / p.rate).ln());
-            let variance = p.error.max(LEAST_ERROR).powi(2);
+            let variance = p.error.max(MIN_FIT_ERROR).powi(2);
             if log_secs.is_finite() && variance.is_finite() {
                 found.push(SpeedMeasurement {
                     row: run_input(names, key, p.nodes, shares),
@@ -99,7 +99,7 @@ pub(super) fn program_measurements(
 pub(super) fn estimates_as_measurements(
     names: &mut NameInterner,
     key: &ProfileKey,
-    estimated: Option<&EstimatedRates>,
+    estimated: Option<&ProgramRates>,
     shares: bool,
 ) -> Vec<SpeedMeasurement> {
     let mut all = Vec::new();
@@ -165,7 +165,7 @@ impl SiteMeasurements {
     pub(super) fn from_profiles(
         names: &mut NameInterner,
         profiles: &ProfileCache,
-        estimates: &RateEstimates,
+        estimates: &PredictedRates,
         shares: bool,
         now: UnixTime,
     ) -> SiteMeasurements {
@@ -185,14 +185,14 @@ impl SiteMeasurements {
             let is_on_one_type = own.iter().all(|p| p.key.node_type == own[0].key.node_type);
             (is_on_one_type, std::cmp::Reverse(own.iter().map(|p| p.updated_at).max()))
         });
-        let mut left = MOST_ROWS;
+        let mut left = MAX_ROWS;
         for ((user, name), own) in programs {
             let name = (user.to_owned(), name.to_owned());
             let estimated = estimates.rates_of(&name);
             let mut of_program: Vec<SpeedMeasurement> = Vec::new();
             for profile in &own {
                 let of_profile = program_measurements(names, profiles, &[profile], estimated, shares);
-                of_program.extend(spread_evenly(&of_profile, MOST_OF_PROFILE));
+                of_program.extend(spread_evenly(&of_profile, MAX_OF_PROFILE));
             }
             // A single measurement says nothing about other programs, except how wrong its estimate was.
             let is_useful = of_program.len() > 1 || of_program.iter().any(|s| s.estimate_error.is_some());

@@ -103,7 +103,7 @@ fn a_known_size_is_not_worth_a_probe_and_an_uncertain_one_is() {
     let fitted = FittedCurve::new(&points, BatchMode::Auto, 8).unwrap();
     let context = ProbeContext {
         sizes: (1..=8).collect(),
-        triable: (1..8).collect(),
+        probe_sizes: (1..8).collect(),
         supplies: (1..=8).map(|n| (n, 0.125)).collect(),
         present: 8,
         rivals: Vec::new(),

@@ -65,8 +65,8 @@ fn input(layers: Option<LayerProfile>, plans: Vec<DeclaredPlan>) -> JobInput {
         model: Some(ModelFacts { global_batch: Some(BATCH), ..ModelFacts::from_params(120.0) }),
         layers: layers.map(Arc::new),
         gpus_per_node: Some(4),
-        declared: None,
-        running: Some(1),
+        declared_curve: None,
+        running_nodes: Some(1),
         costs: RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 },
         swap_secs: None,
     }

@@ -20,6 +20,6 @@ fn one_second(generation: u64, nodes: u32, samples: f64, node: &NodeName) -> Pro
         samples,
         secs: 1.0,
         step: None,
-        opening: None,
+        startup: None,
     }
 }

@@ -64,8 +64,8 @@ impl Simulation {
             model: None,
             layers: None,
             gpus_per_node: None,
-            declared: None,
-            running: Some(4),
+            declared_curve: None,
+            running_nodes: Some(4),
             costs: COSTS,
             swap_secs: None,
         };
@@ -85,7 +85,7 @@ impl Simulation {
     fn run_second(&mut self) {
         self.clock += 1;
         let node = NodeName::new("n1");
-        let nodes = self.input.running.unwrap();
+        let nodes = self.input.running_nodes.unwrap();
         let now = UnixTime(self.clock);
         match self.truth.get(&self.input.key) {
             Some(curve) => {
@@ -115,7 +115,7 @@ impl Simulation {
             self.tried.push(aim.to_string());
             self.generation += 1;
             self.input.key = aim.key;
-            self.input.running = Some(aim.nodes);
+            self.input.running_nodes = Some(aim.nodes);
             self.clock += 8;
         }
     }
@@ -205,7 +205,7 @@ fn a_plan_that_does_not_fit_is_tried_once_and_not_offered() {
 fn a_plan_is_offered_where_it_can_run_and_counted_on_when_it_was_tried() {
     let plans = vec![plan("a", Some("1-2"), &[], false), plan("b", Some("4"), &["old"], true)];
     let mut simulation = Simulation::new(&["a old 1:10,2:20"], plans);
-    simulation.input.running = Some(2);
+    simulation.input.running_nodes = Some(2);
     let node = NodeName::new("n1");
     for second in 1..=20 {
         let progress = one_second(1, 2, 20.0, &node);
@@ -239,7 +239,7 @@ fn the_rate_of_each_plan_on_the_present_nodes_is_reported() {
         plan("e", None, &[], false),
     ];
     let mut simulation = Simulation::new(&["a old 1:10,2:20", "e old 1:20,2:40"], plans);
-    simulation.input.running = Some(2);
+    simulation.input.running_nodes = Some(2);
     let offers = |simulation: &Simulation| simulation.advisor.plan_offers(&simulation.input, 2);
     assert!(offers(&simulation).iter().all(|o| !o.is_measured && o.rate.is_err()), "nothing is known");
     let node = NodeName::new("n1");
@@ -268,7 +268,7 @@ fn the_rate_of_each_plan_on_the_present_nodes_is_reported() {
 fn an_offer_names_its_source_and_its_interval() {
     let plans = vec![plan("a", None, &[], false), plan("b", None, &[], false), plan("c", None, &[], false)];
     let mut simulation = Simulation::new(&["a old 1:10,2:19", "b old 1:5,2:11"], plans);
-    simulation.input.declared = Some(ScalingCurve::parse("1:10,2:20,4:38").unwrap());
+    simulation.input.declared_curve = Some(ScalingCurve::parse("1:10,2:20,4:38").unwrap());
     let node = NodeName::new("n1");
     let source_and_width = |simulation: &Simulation, node_type: &str, name: &str, nodes: u32| {
         let input = JobInput { key: key("a", node_type), ..simulation.input.clone() };

@@ -65,8 +65,8 @@ fn input(plans: Vec<DeclaredPlan>, model: Option<ModelFacts>) -> JobInput {
         model,
         layers: None,
         gpus_per_node: Some(GPUS),
-        declared: None,
-        running: Some(1),
+        declared_curve: None,
+        running_nodes: Some(1),
         costs: COSTS,
         swap_secs: None,
     }

@@ -54,8 +54,8 @@ impl Simulation {
             model: None,
             layers: None,
             gpus_per_node: None,
-            declared: None,
-            running,
+            declared_curve: None,
+            running_nodes: running,
             costs: COSTS,
             swap_secs: None,
         }
@@ -163,22 +163,22 @@ fn rescale_costs_are_told_apart_by_kind_and_split() {
     let mut advisor = JobAdvisor::new(AdvisorConfig::default());
     let node = NodeName::new("n1");
     let mut clock = 0;
-    let mut run = |generation, nodes, opening: GenerationStartup| {
+    let mut run = |generation, nodes, startup: GenerationStartup| {
         let base = one_second(generation, nodes, 20.0, &node);
-        let first = ProgressReport { opening: Some(opening), ..base };
+        let first = ProgressReport { startup: Some(startup), ..base };
         let _ = advisor.record_progress(JobId(1), &key("alice"), &first, UnixTime(clock));
         for _ in 0..20 {
             clock += 1;
             let _ = advisor.record_progress(JobId(1), &key("alice"), &base, UnixTime(clock));
         }
     };
-    let opening = |stop_secs: Option<f64>, start_secs| {
+    let startup = |stop_secs: Option<f64>, start_secs| {
         let saved_secs = stop_secs.map(|s| s - 0.5);
         GenerationStartup { saved_secs, stop_secs, idle_secs: 0.25, start_secs, samples: 20.0, counts: true }
     };
-    run(1, 4, opening(None, 6.0));
-    run(2, 8, opening(Some(2.0), 4.0));
-    run(3, 2, opening(Some(1.5), 3.0));
+    run(1, 4, startup(None, 6.0));
+    run(2, 8, startup(Some(2.0), 4.0));
+    run(3, 2, startup(Some(1.5), 3.0));
     let costs = advisor.profile(&key("alice")).unwrap().costs;
     // One second of each start was useful: its samples take one second at 20 samples a second.
     assert_eq!((costs.start.start_secs, costs.start.exit_secs), (5.25, 0.0));
@@ -224,8 +224,8 @@ fn similar_programs_help_and_other_users_only_if_allowed() {
 fn a_declared_curve_is_scaled_to_the_measured_rate() {
     let mut simulation = Simulation::new("1:10,2:19,4:34,8:50", 1);
     (0..5).for_each(|_| simulation.run_second(1.0));
-    let declared = Some(ScalingCurve::parse("1:1,2:1.9,4:3.4,8:5").unwrap());
-    let input = JobInput { declared, ..simulation.input(JobId(1), None) };
+    let declared_curve = Some(ScalingCurve::parse("1:1,2:1.9,4:3.4,8:5").unwrap());
+    let input = JobInput { declared_curve, ..simulation.input(JobId(1), None) };
     let rate_at_4 = |simulation: &Simulation| {
         simulation.advisor.fitted_curve(&input, &key("").node_type).unwrap().estimate_at(4).rate
     };

@@ -1,6 +1,6 @@
 //! Jobs on types of GPUs where they never ran, without execution plans.
 
-use crate::{JobAdvisor, JobInput, NodeCapacity, RateEstimate, SizeEstimate};
+use crate::{JobAdvisor, JobInput, NodeCapacity, PredictedRate, SizeEstimate};
 use infill_model::{
     AllowedSizes, BatchMode, ExecPlan, JobId, NodeType, Profile, ProfileKey, RescaleCosts, SizePoint, Spread,
     UnixTime, config::AdvisorConfig,
@@ -52,8 +52,8 @@ fn input(name: &str) -> JobInput {
         model: None,
         layers: None,
         gpus_per_node: Some(4),
-        declared: None,
-        running: Some(1),
+        declared_curve: None,
+        running_nodes: Some(1),
         costs: RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 },
         swap_secs: None,
     }
@@ -133,9 +133,9 @@ fn predictions_reveal_neither_names_nor_rates_of_others() {
 }
 
 /// Estimates of `lm` that promise `factor` times the true rate.
-fn estimates(factor: f64) -> Vec<RateEstimate> {
+fn estimates(factor: f64) -> Vec<PredictedRate> {
     let all = [OLD, NEW].into_iter().flat_map(|t| [1, 2, 4, 8].map(|n| (t, n)));
-    all.map(|(t, nodes)| RateEstimate {
+    all.map(|(t, nodes)| PredictedRate {
         exec_plan: ExecPlan::default(),
         node_type: NodeType::new(t),
         nodes,

@@ -24,7 +24,7 @@ struct ProgressEvent<'a> {
     /// Samples of the whole training, if the command reports them.
     total: Option<f64>,
     /// How the generation started; only in its first report.
-    opening: Option<&'a WorkerStartup>,
+    startup: Option<&'a WorkerStartup>,
 }
 
 impl ProgressEvent<'_> {
@@ -62,17 +62,17 @@ impl JobFleet {
         let lead = self.lead_of_job(report.job)?;
         let entry = self.jobs.get_mut(&lead)?;
         let mut outcome = StepOutcome::default();
-        let mut measured = Vec::new();
+        let mut progress = Vec::new();
         for event in &report.events {
             if matches!(event, AgentEvent::Leaving) {
                 let present = entry.lifecycle.workers.values().map(|w| w.slurm_job);
                 self.start_conflict.record_taken_node(&report.node, present, now);
             }
-            measured.extend(entry.handle_progress(&report.node, event, now));
+            progress.extend(entry.handle_progress(&report.node, event, now));
             entry.lifecycle.handle_event(&report.node, event, &self.settings, now, &mut outcome);
         }
         let mut out = self.step_job(lead, outcome, now);
-        out.measured = measured;
+        out.progress = progress;
         Some(out)
     }
 
@@ -101,7 +101,7 @@ impl FleetJob {
         event: &AgentEvent,
         now: UnixTime,
     ) -> Option<WorkerProgress> {
-        let AgentEvent::Progress { generation, samples, secs, step, loss, total, opening } = event else {
+        let AgentEvent::Progress { generation, samples, secs, step, loss, total, startup } = event else {
             return None;
         };
         let generation = *generation;
@@ -113,7 +113,7 @@ impl FleetJob {
             step: *step,
             loss: *loss,
             total: *total,
-            opening: opening.as_ref(),
+            startup: startup.as_ref(),
         };
         if !progress.is_valid() {
             return None;
@@ -122,17 +122,17 @@ impl FleetJob {
         let JobPhase::Running { members } = &self.lifecycle.phase else { return None };
         let is_from_lead = self.lifecycle.lead_node() == Some(node);
         // Only the lead sees the whole cost of a change, so other workers' first reports do not count.
-        if generation != self.lifecycle.generation.number || (opening.is_some() && !is_from_lead) {
+        if generation != self.lifecycle.generation.number || (startup.is_some() && !is_from_lead) {
             return None;
         }
         let nodes = self.lifecycle.generation_node_count(members.len());
         let all_nodes = self.lifecycle.generation_nodes(members);
         let hosts: BTreeSet<NodeName> = all_nodes.iter().map(NodeName::host).collect();
-        let opening = progress.opening.map(|opening| {
+        let startup = progress.startup.map(|startup| {
             // The job processes samples again: the pause is over, even if it was expected to last longer.
             self.pause = None;
             let launched_at = self.details.launched_at.take();
-            generation_startup(opening, samples, secs, launched_at.map(|t| now.secs_since(t) - secs))
+            generation_startup(startup, samples, secs, launched_at.map(|t| now.secs_since(t) - secs))
         });
         Some(WorkerProgress {
             job: self.lifecycle.job,
@@ -145,7 +145,7 @@ impl FleetJob {
             samples,
             secs,
             step: progress.step,
-            opening,
+            startup,
         })
     }
 
@@ -158,7 +158,7 @@ impl FleetJob {
         }
         let details = &mut self.details;
         details.loss = progress.loss.filter(|loss| loss.is_finite()).or(details.loss);
-        if progress.opening.is_none() {
+        if progress.startup.is_none() {
             details.rates.insert(node.clone(), progress.samples / progress.secs);
         }
     }

@@ -18,7 +18,7 @@ impl JobFleet {
         let mut facts: Vec<JobFacts> = active.map(|entry| entry.job_facts(now)).collect();
         // Any job may carry these nodes: a round takes them as nodes that a main job takes.
         if let Some(first) = facts.first_mut() {
-            first.place.taken.extend(self.start_conflict.nodes.iter().cloned());
+            first.location.reclaimed_nodes.extend(self.start_conflict.nodes.iter().cloned());
         }
         facts
     }
@@ -74,7 +74,7 @@ impl FleetJob {
     /// The owner's declarations, as far as the agent has reported them.
     fn job_declaration(&self) -> JobDeclaration {
         let spec = &self.lifecycle.spec;
-        let is_reported = self.program_identity().told.is_some();
+        let is_reported = self.program_identity().reported_profile.is_some();
         let grace_secs = is_reported.then_some(f64::from(spec.grace_secs));
         let profile = spec.profile.clone();
         let curve = spec.curve.clone();
@@ -105,7 +105,7 @@ impl FleetJob {
         } else {
             self.lifecycle.submitted.sizes.min()
         };
-        Some(MinimumRate::Asked(requested.nodes.unwrap_or(default_nodes)))
+        Some(MinimumRate::Requested(requested.nodes.unwrap_or(default_nodes)))
     }
 
     /// The job's data for the history, if it has just ended and has trained.
@@ -117,7 +117,7 @@ impl FleetJob {
             return None;
         }
         let mut facts = self.job_facts(now);
-        facts.place.lead_now = facts.place.lead_now.or(self.last_lead.clone());
+        facts.location.lead_now = facts.location.lead_now.or(self.last_lead.clone());
         Some(FinishedJob {
             facts,
             account: lifecycle.submitted.account.clone(),
@@ -131,36 +131,36 @@ impl FleetJob {
     fn job_facts(&self, now: UnixTime) -> JobFacts {
         let lifecycle = &self.lifecycle;
         let details = &self.details;
-        let standing = match (lifecycle.scheduling_state(now), &details.bar) {
-            (SchedulingState::Waiting, Some(bar)) => SchedulingState::Barred(bar.clone()),
-            (standing, _) => standing,
+        let scheduling_state = match (lifecycle.scheduling_state(now), &details.blocker) {
+            (SchedulingState::Waiting, Some(blocker)) => SchedulingState::Blocked(blocker.clone()),
+            (scheduling_state, _) => scheduling_state,
         };
         let running = match &lifecycle.phase {
-            JobPhase::Running { members } if standing == SchedulingState::Running => {
+            JobPhase::Running { members } if scheduling_state == SchedulingState::Running => {
                 Some(lifecycle.generation_node_count(members.len()))
             }
             _ => None,
         };
-        let waits = standing == SchedulingState::Waiting
-            || (standing == SchedulingState::Running && running.is_none());
+        let waits = scheduling_state == SchedulingState::Waiting
+            || (scheduling_state == SchedulingState::Running && running.is_none());
         JobFacts {
             job: lifecycle.job,
             user: details.user_id.unwrap_or(UserId(0)),
             program: self.program_identity(),
             sizes: self.current_sizes(now),
-            claims: self.job_declaration(),
-            standing,
+            declaration: self.job_declaration(),
+            scheduling_state,
             since: lifecycle.since,
             waits_since: self.waits_since.filter(|_| waits),
             running,
-            place: job_location(lifecycle, now),
-            changing: ResizeState {
+            location: job_location(lifecycle, now),
+            resize: ResizeState {
                 exec_plan: lifecycle.exec_plan().clone(),
-                way: lifecycle.rescale_mode(),
+                mode: lifecycle.rescale_mode(),
                 pause: self.pause.filter(|_| self.is_running()),
                 last_at: lifecycle.rescaled_at,
             },
-            course: lifecycle.counts.course,
+            progress: lifecycle.counts.course,
             submitted_at: details.submitted_at,
             excluded: self.excluded_nodes(now),
             ending: matches!(lifecycle.phase, JobPhase::Ending { .. }),
@@ -170,16 +170,16 @@ impl FleetJob {
 
 fn job_location(lifecycle: &JobLifecycle, now: UnixTime) -> JobLocation {
     let held: BTreeMap<NodeName, JobId> = lifecycle.held_nodes(now);
-    let left = lifecycle.occupied_nodes().into_keys().filter(|n| !held.contains_key(n)).collect();
-    let taken = lifecycle.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
+    let leaving_nodes = lifecycle.occupied_nodes().into_keys().filter(|n| !held.contains_key(n)).collect();
+    let reclaimed_nodes = lifecycle.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
     JobLocation {
-        block: lifecycle.submitted.block,
+        places_per_node: lifecycle.submitted.block,
         own: lifecycle.submitted.own.clone(),
         lead: lifecycle.held_lead(now).cloned(),
         lead_away: lifecycle.generation.away.is_some(),
         lead_now: lifecycle.lead_node().cloned(),
-        left,
-        taken: taken.collect(),
+        leaving_nodes,
+        reclaimed_nodes: reclaimed_nodes.collect(),
         held: held.into_iter().map(|(node, slurm_job)| HeldNode { node, slurm_job }).collect(),
     }
 }

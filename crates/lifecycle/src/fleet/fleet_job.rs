@@ -42,7 +42,7 @@ pub struct JobDetails {
     /// Nodes of the partition that do not match the job's request.
     pub excluded: ExcludedNodes,
     /// The part of the job's own request that keeps it from starting; `None` if it can start.
-    pub bar: Option<StartBlocker>,
+    pub blocker: Option<StartBlocker>,
     /// The owner's earliest begin time, if it is in the future.
     pub begin: Option<UnixTime>,
 }
@@ -232,15 +232,15 @@ impl FleetJob {
         let spec = &self.lifecycle.spec;
         let hash = Some(&spec.command_hash).filter(|hash| !hash.is_empty());
         let program = spec.profile.as_ref().or(hash);
-        let told = program.map(|name| (name.clone(), spec.batch));
+        let reported_profile = program.map(|name| (name.clone(), spec.batch));
         let user = self.details.user.clone();
         let job_name = self.details.name.clone();
         let submitted = &self.lifecycle.submitted;
         ProgramIdentity {
             user,
             job_name,
-            told,
-            block: submitted.block,
+            reported_profile,
+            places_per_node: submitted.block,
             on_cpus: submitted.cpus.is_some(),
             exec_plan: self.lifecycle.last_run_plan().clone(),
         }

@@ -56,7 +56,7 @@ pub struct WorkerProgress {
     /// The training step, if the command reports it.
     pub step: Option<u64>,
     /// How the generation started; only in its first report.
-    pub opening: Option<GenerationStartup>,
+    pub startup: Option<GenerationStartup>,
 }
 
 impl WorkerProgress {
@@ -72,7 +72,7 @@ impl WorkerProgress {
             samples: self.samples,
             secs: self.secs,
             step: self.step,
-            opening: self.opening,
+            startup: self.startup,
         }
     }
 }
@@ -124,8 +124,8 @@ pub struct FinishedJob {
 impl FinishedJob {
     /// The job's row in the history. `unit` is its rate on one node, samples a second.
     pub fn ended_job(&self, unit: f64, now: UnixTime) -> EndedJob {
-        let JobFacts { job, submitted_at, program, sizes, course, .. } = &self.facts;
-        let estimate = course.first_estimate(unit);
+        let JobFacts { job, submitted_at, program, sizes, progress, .. } = &self.facts;
+        let estimate = progress.first_estimate(unit);
         let outcome = match self.exit_code {
             Some(0) => "completed",
             Some(_) => "failed",
@@ -143,10 +143,10 @@ impl FinishedJob {
             max_nodes: sizes.max(),
             gpus_per_node: 0,
             limit_secs: self.limit_secs,
-            work_secs: course.work_secs(unit),
-            said_secs: estimate.said_secs,
-            flat_secs: estimate.flat_secs,
-            samples: course.samples,
+            work_secs: progress.work_secs(unit),
+            said_secs: estimate.declared_secs,
+            flat_secs: estimate.flat_loss_secs,
+            samples: progress.samples,
             secs: self.began_at.map_or(0.0, |began| now.secs_since(began)),
             exit_code: self.exit_code,
             why: outcome.to_owned(),
@@ -186,7 +186,7 @@ pub struct FleetOutcome {
     /// Nodes that infill must avoid from now on, each with the reason.
     pub trips: Vec<(NodeName, String)>,
     /// Progress in present generations.
-    pub measured: Vec<WorkerProgress>,
+    pub progress: Vec<WorkerProgress>,
     /// Lines for the log.
     pub notes: Vec<LogNote>,
 }
@@ -207,7 +207,7 @@ impl FleetOutcome {
         self.strikes.extend(other.strikes);
         self.acquitted.extend(other.acquitted);
         self.trips.extend(other.trips);
-        self.measured.extend(other.measured);
+        self.progress.extend(other.progress);
         self.notes.extend(other.notes);
     }
 

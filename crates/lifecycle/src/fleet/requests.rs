@@ -31,8 +31,8 @@ impl JobFleet {
                 _ => (&mut others, "GPUs"),
             };
             entry.read_request(lead, nodes, snapshot, &mut budget);
-            if lends_parts && nodes.is_empty() && entry.details.bar.is_none() {
-                entry.details.bar = Some(StartBlocker::NoNode(resource.to_owned()));
+            if lends_parts && nodes.is_empty() && entry.details.blocker.is_none() {
+                entry.details.blocker = Some(StartBlocker::NoNode(resource.to_owned()));
             }
             let share = CommentOptions::from_job(lead).share;
             let block = share.zip(rules.as_ref()).map_or(1, |(share, rules)| share.place_count(rules));
@@ -67,10 +67,10 @@ impl FleetJob {
         let places = nodes.match_job(lead, self.lifecycle.submitted.block, here, budget);
         self.details.begin = deferred_begin(lead, self.details.begin, snapshot.taken_at);
         let reservation = &lead.asks.reservation;
-        self.details.bar = if !reservation.is_empty() {
+        self.details.blocker = if !reservation.is_empty() {
             Some(StartBlocker::Reservation(reservation.clone()))
-        } else if places.bar.is_some() {
-            places.bar
+        } else if places.blocker.is_some() {
+            places.blocker
         } else if let Some(unmet) = dependency::unmet_dependency(lead, snapshot) {
             Some(StartBlocker::Dependency(unmet.to_owned()))
         } else {

@@ -46,7 +46,7 @@ impl StartConflict {
     /// Records preemptions that a snapshot shows and that no agent has reported: the agent may be stopped or
     /// dead.
     fn record_shown_preemptions(&mut self, snapshot: &Snapshot, malleable: &str, read_at: UnixTime) {
-        for job in malleable_jobs(snapshot, malleable).filter(|job| job.was_told_to_leave()) {
+        for job in malleable_jobs(snapshot, malleable).filter(|job| job.was_preempted()) {
             let Some(at) = job.preempt_time.filter(|at| read_at.secs_since(*at) < RACE_SECS) else {
                 continue;
             };

@@ -44,7 +44,7 @@ fn a_hold_by_an_administrator_counts_whenever_it_comes() {
     r.target(&[1]);
     assert_eq!(
         (launches(&r), r.m.scheduling_state(r.now)),
-        (0, SchedulingState::Barred(StartBlocker::Held(HoldKind::Admin)))
+        (0, SchedulingState::Blocked(StartBlocker::Held(HoldKind::Admin)))
     );
     // After its release infill holds it again, and then starts it.
     waits(&mut r, false, "Priority", "");
@@ -59,13 +59,13 @@ fn a_hold_after_infills_release_belongs_to_a_person() {
     for (reason, by) in [("JobHeldUser", HoldKind::Owner), ("JobHeldAdmin", HoldKind::Admin)] {
         let mut r = released();
         waits(&mut r, true, reason, "");
-        assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Barred(StartBlocker::Held(by)));
+        assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Blocked(StartBlocker::Held(by)));
         r.now = r.now + 1000;
         r.target(&[1]);
         assert_eq!(launches(&r), 1, "launching undid a hold");
         // A restarted daemon knows it, too.
         let read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
-        assert_eq!(read.scheduling_state(r.now), SchedulingState::Barred(StartBlocker::Held(by)));
+        assert_eq!(read.scheduling_state(r.now), SchedulingState::Blocked(StartBlocker::Held(by)));
     }
 }
 
@@ -102,7 +102,7 @@ fn a_lead_that_slurm_refuses_gives_its_nodes_back_at_once_and_waits_longer_each_
         let mut pauses = Vec::new();
         for _ in 0..3 {
             waits(&mut r, held, reason, "");
-            let SchedulingState::Barred(StartBlocker::Refused { reason: why, until }) =
+            let SchedulingState::Blocked(StartBlocker::Refused { reason: why, until }) =
                 r.m.scheduling_state(r.now)
             else {
                 panic!("{reason}: {:?}", r.m.scheduling_state(r.now))
@@ -225,10 +225,10 @@ fn a_lead_that_slurm_holds_for_its_requeues_starts_again() {
             assert_eq!((r.m.obstacles.held_by, r.m.malleable_state().word()), (None, "queued"), "{reason}");
             let refused = r.m.obstacles.refusal.clone().unwrap_or_default();
             assert!(refused.starts_with(reason) && refused.contains(more), "{refused}");
-            let bar = r.m.scheduling_state(r.now);
+            let blocker = r.m.scheduling_state(r.now);
             assert!(
-                matches!(&bar, SchedulingState::Barred(StartBlocker::Refused { reason: r, .. }) if *r == refused),
-                "{bar:?}"
+                matches!(&blocker, SchedulingState::Blocked(StartBlocker::Refused { reason: r, .. }) if *r == refused),
+                "{blocker:?}"
             );
             let noted = r.notes.iter().filter(|note| note.contains(reason)).count();
             assert!((1..=2).contains(&noted), "the log has it only once each time: {:?}", r.notes);

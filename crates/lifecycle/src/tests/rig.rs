@@ -417,7 +417,7 @@ pub fn progress(generation: u64) -> AgentEvent {
         step: None,
         loss: None,
         total: None,
-        opening: None,
+        startup: None,
     }
 }
 

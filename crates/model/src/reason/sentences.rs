@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::{JobReason, LeavingNodes, MOST_NAMED, NodeShortage, RatedSize};
+use super::{JobReason, LeavingNodes, MAX_NAMED, NodeShortage, RatedSize};
 use crate::duration;
 use crate::turn_state::QueuePosition;
 
@@ -98,16 +98,16 @@ impl JobReason {
                 write!(f, "waits: {free} of {} {are} free, but not for long", NodeCountText(*all))?;
                 write!(f, " enough to earn back a start of {start_secs:.0} s")
             }
-            JobReason::WaitsForOthers { least, taken, all, window_secs } => {
+            JobReason::WaitsForOthers { min_nodes, taken, all, window_secs } => {
                 write!(
                     f,
                     "waits: needs at least {}; other jobs make more of",
-                    NodeCountText(*least as usize)
+                    NodeCountText(*min_nodes as usize)
                 )?;
                 write!(f, " {taken} of the {all} that are free for longer than {window_secs:.0} s")
             }
-            JobReason::WaitsForTurn(QueuePosition { position, of, secs }) => {
-                write!(f, "waits for its turn: it is number {position} of {of} in line, about")?;
+            JobReason::WaitsForTurn(QueuePosition { position, queue_length, secs }) => {
+                write!(f, "waits for its turn: it is number {position} of {queue_length} in line, about")?;
                 write!(f, " {} from now", duration::format_duration(*secs))
             }
             _ => Ok(()),
@@ -125,7 +125,7 @@ impl fmt::Display for JobReason {
             JobReason::BacksOff { secs } => {
                 write!(f, "backs off for {secs:.0} s more after a preemption or failure")
             }
-            JobReason::Barred { bar, at } => f.write_str(&bar.describe_at(*at)),
+            JobReason::Blocked { blocker, at } => f.write_str(&blocker.describe_at(*at)),
             JobReason::Starts { gets, secs } => {
                 write!(
                     f,
@@ -134,7 +134,7 @@ impl fmt::Display for JobReason {
                     gets.rate
                 )
             }
-            JobReason::StartsAnew { gets, secs, leaving } => {
+            JobReason::StartsAgain { gets, secs, leaving } => {
                 write!(f, "starts again on {} with its lead on another node, ", NodeCountText(gets.nodes))?;
                 write!(f, "{:.2} samples/s after {secs:.0} s{leaving}", gets.rate)
             }
@@ -165,7 +165,7 @@ impl fmt::Display for LeavingNodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((first, others)) = self.0.split_first() else { return Ok(()) };
         write!(f, "; it must leave {first}")?;
-        if self.0.len() > MOST_NAMED {
+        if self.0.len() > MAX_NAMED {
             return write!(f, " and {} more", others.len());
         }
         for node in others {
@@ -178,7 +178,7 @@ impl fmt::Display for LeavingNodes {
 impl fmt::Display for NodeShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.free == 1 { "is" } else { "are" };
-        write!(f, "needs at least {}; {} {verb} free", NodeCountText(self.least as usize), self.free)?;
+        write!(f, "needs at least {}; {} {verb} free", NodeCountText(self.min_nodes as usize), self.free)?;
         write!(f, " for longer than {:.0} s", self.window_secs)
     }
 }

@@ -11,12 +11,12 @@ fn leaving(names: &str) -> LeavingNodes {
 fn every_reason_has_a_kind_and_a_sentence() {
     let one = RatedSize { nodes: 1, rate: 2.5 };
     let two = RatedSize { nodes: 2, rate: 2.5 };
-    let shortage = NodeShortage { least: 2, free: 1, window_secs: 60.0 };
+    let shortage = NodeShortage { min_nodes: 2, free: 1, window_secs: 60.0 };
     let reasons = [
         JobReason::Busy { nodes: 1 },
         JobReason::Drained,
         JobReason::BacksOff { secs: 12.4 },
-        JobReason::Barred { bar: StartBlocker::Begin(UnixTime(160)), at: UnixTime(100) },
+        JobReason::Blocked { blocker: StartBlocker::Begin(UnixTime(160)), at: UnixTime(100) },
         JobReason::Stays { size: one, secs: 5.0 },
         JobReason::AtMaximum(two),
         JobReason::MayNotGrow(two),
@@ -28,7 +28,7 @@ fn every_reason_has_a_kind_and_a_sentence() {
         JobReason::Swaps { gets: two, moves: true, plan: None, leaving: leaving("a b c d") },
         JobReason::Probes { had: 5, gets: 1, secs: 2.0, leaving: leaving(""), probe: probe(1) },
         JobReason::Starts { gets: two, secs: 18.0 },
-        JobReason::StartsAnew { gets: two, secs: 18.0, leaving: leaving("a") },
+        JobReason::StartsAgain { gets: two, secs: 18.0, leaving: leaving("a") },
         JobReason::Outbid { had: 3, taken: 2 },
         JobReason::TurnEnds { had: 3, taken: 3 },
         JobReason::Parked { leaving: leaving("a"), shortage },
@@ -39,8 +39,8 @@ fn every_reason_has_a_kind_and_a_sentence() {
         JobReason::WaitsForHosts(shortage_of(2, HostPart::Cpus)),
         JobReason::WaitsForBudget { most: 20 },
         JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 18.0 },
-        JobReason::WaitsForOthers { least: 2, taken: 3, all: 4, window_secs: 60.0 },
-        JobReason::WaitsForTurn(QueuePosition { position: 3, of: 12, secs: 750.0 }),
+        JobReason::WaitsForOthers { min_nodes: 2, taken: 3, all: 4, window_secs: 60.0 },
+        JobReason::WaitsForTurn(QueuePosition { position: 3, queue_length: 12, secs: 750.0 }),
         JobReason::Said("as it was".to_owned()),
     ];
     let kinds: Vec<JobReasonKind> = reasons.iter().map(JobReason::kind).collect();

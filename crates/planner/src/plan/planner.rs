@@ -21,7 +21,7 @@ pub fn plan_round(problem: &PlanningProblem<'_>, solver: &dyn Solver) -> Plan {
     if incumbent.is_within(problem.config.mip_gap) {
         return place_better(&space, None, &incumbent, incumbent_bound(&incumbent, SolveStatus::Optimal));
     }
-    let unasked = SolveStatus::Unasked { gap: incumbent.relative_gap() };
+    let unasked = SolveStatus::SolverNotUsed { gap: incumbent.relative_gap() };
     if problem.config.solve_secs <= 0.0 {
         return place_better(&space, None, &incumbent, incumbent_bound(&incumbent, unasked));
     }

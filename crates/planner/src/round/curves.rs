@@ -13,10 +13,10 @@ use infill_model::{AllowedSizes, CurvePoint, RescaleCosts, ScalingCurve};
 const PRIOR_EXPONENT: f64 = 0.9;
 
 /// Superlinear speedups exist (caches, memory), but not by more than this factor.
-const MOST_SUPERLINEAR: f64 = 2.0;
+const MAX_SUPERLINEAR: f64 = 2.0;
 
 /// Measured rates are believed up to this multiple of proportional ones.
-pub(super) const MOST_MEASURED: f64 = 4.0;
+pub(super) const MAX_MEASURED: f64 = 4.0;
 
 /// Credible samples a second and node of any program. Other numbers are not measurements.
 const CREDIBLE_RATES: RangeInclusive<f64> = 1e-9..=1e12;
@@ -28,20 +28,22 @@ const PROBE_MARGIN: f64 = 0.05;
 const TURN_BONUS: f64 = 10.0;
 
 /// The largest factor for a turn, whatever the user's shares are.
-const MOST_TURN_BONUS: f64 = 1e6;
+const MAX_TURN_BONUS: f64 = 1e6;
 
 /// The curve within what is believed of a user's own claim, so that no user outbids others with a number.
 /// `None` where its numbers are not credible rates.
-pub(crate) fn believable_curve(curve: &ScalingCurve, sizes: &AllowedSizes) -> Option<ScalingCurve> {
+pub(crate) fn capped_declared_curve(curve: &ScalingCurve, sizes: &AllowedSizes) -> Option<ScalingCurve> {
     if curve.is_linear() {
         return Some(curve.clone());
     }
-    CREDIBLE_RATES.contains(&unit_rate(curve, sizes)).then(|| capped_curve(curve, sizes, MOST_SUPERLINEAR))
+    CREDIBLE_RATES
+        .contains(&unit_rate(curve, sizes))
+        .then(|| capped_measured_curve(curve, sizes, MAX_SUPERLINEAR))
 }
 
 /// The curve with each size limited to `most` times what is proportional to the smallest: a program may
 /// report any number.
-pub(super) fn capped_curve(curve: &ScalingCurve, sizes: &AllowedSizes, most: f64) -> ScalingCurve {
+pub(super) fn capped_measured_curve(curve: &ScalingCurve, sizes: &AllowedSizes, most: f64) -> ScalingCurve {
     let unit = unit_rate(curve, sizes);
     ScalingCurve::new(
         curve
@@ -75,7 +77,7 @@ pub(super) fn prior_curve(sizes: &AllowedSizes) -> ScalingCurve {
 /// How many times more the smallest size of a job that has its turn counts. `outweighs` says how many times
 /// more a node-second of another job may count.
 pub(super) fn turn_bonus(outweighs: f64) -> f64 {
-    (TURN_BONUS * outweighs.max(1.0)).min(MOST_TURN_BONUS)
+    (TURN_BONUS * outweighs.max(1.0)).min(MAX_TURN_BONUS)
 }
 
 /// The curve with `bonus` samples a second more at every size.
@@ -130,15 +132,16 @@ mod tests {
         }
         assert_eq!(
             (turn_bonus(0.5), turn_bonus(4.0), turn_bonus(f64::INFINITY)),
-            (10.0, 40.0, MOST_TURN_BONUS)
+            (10.0, 40.0, MAX_TURN_BONUS)
         );
     }
 
     #[test]
     fn a_claim_is_believed_within_bounds() {
         let sizes = AllowedSizes::parse("1-8").unwrap();
-        let claim =
-            |text: &str| believable_curve(&ScalingCurve::parse(text).unwrap(), &sizes).map(|c| c.to_string());
+        let claim = |text: &str| {
+            capped_declared_curve(&ScalingCurve::parse(text).unwrap(), &sizes).map(|c| c.to_string())
+        };
         assert_eq!(claim("1:10,2:25").as_deref(), Some("1:10,2:25"));
         assert_eq!(claim("1:1,2:1000000").as_deref(), Some("1:1,2:4"));
         assert_eq!(claim("1:1e-300,2:1e300"), None);

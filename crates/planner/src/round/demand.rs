@@ -1,4 +1,4 @@
-//! From the facts about malleable jobs to the input of the planner: weights, rates and standing.
+//! From the facts about malleable jobs to the input of the planner: weights, rates and scheduling states.
 
 mod job_rates;
 
@@ -87,13 +87,13 @@ pub(super) fn believed_unit_rate(
 impl CandidateJob<'_> {
     /// Number of places that each of its nodes takes.
     fn block_size(&self) -> u32 {
-        self.facts.place.block.max(1)
+        self.facts.location.places_per_node.max(1)
     }
 
     /// The type of the job's own places, if it is a main job that wings extend. Such a job can be on no other
     /// type.
     fn own_type(&self) -> Option<NodeType> {
-        let own = self.facts.place.own.first().filter(|node| node.is_place());
+        let own = self.facts.location.own.first().filter(|node| node.is_place());
         own.map(|_| self.input.key.node_type.single_place().0)
     }
 }
@@ -165,7 +165,7 @@ impl DemandContext<'_> {
     /// more a node-second of another job may count.
     fn guarantee_request(&self, rated: &RatedJob<'_>, share_factor: f64) -> Option<GuaranteeRequest> {
         let CandidateJob { input, facts } = &rated.candidate;
-        facts.claims.at_least?;
+        facts.declaration.at_least?;
         let rates = self.rates_with_crossing(rated.rates.clone(), &rated.candidate);
         let turn = self.priorities.rotation.turn_of(facts.job);
         GuaranteeRequest::from_claims(input, facts, rates, self.gaps, turn, share_factor)
@@ -191,11 +191,11 @@ impl DemandContext<'_> {
         let smallest_rate = rates.iter().map(|r| r.curve.rate(input.sizes.min())).fold(0.0, f64::max);
         let bonus = waiting_bonus(facts, pushes, outweighs).map(|times| times * smallest_rate);
         let mut rates = raised_rates(rates, &candidate, probe, bonus, self.config);
-        let assured = request.map(|request| request.grant_bonus(&mut rates, &input.sizes));
+        let guarantee = request.map(|request| request.grant_bonus(&mut rates, &input.sizes));
         let is_probing = self.advisor.is_probing(input.job, self.now);
-        let last_change = facts.changing.last_at.filter(|_| !is_probing);
+        let last_change = facts.resize.last_at.filter(|_| !is_probing);
         let mut job = base_job(&candidate, weight, rates, last_change, &self.config.costs, self.now);
-        job.assured = assured;
+        job.guarantee = guarantee;
         job.turn = turn;
         job.waiting_bonus = bonus.unwrap_or(0.0);
         job.probe = probe.and_then(|aim| probe_for(aim, &candidate));
@@ -206,7 +206,7 @@ impl DemandContext<'_> {
             self.advisor.profile_stops(&input.key),
             self.now,
         );
-        extended_jobs::merge_own_nodes(job, facts.place.extra_own_nodes())
+        extended_jobs::merge_own_nodes(job, facts.location.extra_own_nodes())
     }
 
     /// The probe that the advisor wants for a job, if the job can be brought there and keeps its promise.
@@ -227,7 +227,7 @@ impl DemandContext<'_> {
         let key = &candidate.input.key;
         let block = candidate.block_size();
         let job = candidate.input.job;
-        let lead = candidate.facts.place.lead.as_ref();
+        let lead = candidate.facts.location.lead.as_ref();
         let request = CurveRequest { job, lead, sizes: &candidate.input.sizes, block };
         for rate in &mut rates {
             let node_type =
@@ -253,7 +253,7 @@ fn job_weights(
     let mut jobs_of: BTreeMap<&str, f64> = BTreeMap::new();
     for rated in rated {
         // A job that cannot start takes nothing from its owner's other jobs.
-        let counts = f64::from(u8::from(rated.candidate.facts.standing.is_in_play()));
+        let counts = f64::from(u8::from(rated.candidate.facts.scheduling_state.is_in_play()));
         *jobs_of.entry(rated.user()).or_default() += counts;
     }
     let urgency = match config.objective {
@@ -288,7 +288,7 @@ fn remaining_at_best(rated: &RatedJob<'_>, remaining: &RemainingWork) -> Option<
 /// Whether enough free nodes bring the job to a probe's size. It never takes another job's node.
 fn is_in_reach(aim: &ProbeAim, candidate: &CandidateJob<'_>, capacity: &NodeCapacity) -> bool {
     let stays = aim.key.node_type == candidate.input.key.node_type;
-    let place = &candidate.facts.place;
+    let place = &candidate.facts.location;
     let held = if stays { place.held.len() as u32 + place.extra_own_nodes() } else { 0 };
     aim.nodes <= held + capacity.free_nodes(&aim.key.node_type)
 }
@@ -321,12 +321,12 @@ fn waiting_bonus(facts: &JobFacts, pushes: bool, outweighs: f64) -> Option<f64> 
     facts.waits_since.map(|_| if pushes { curves::turn_bonus(outweighs) } else { 0.0 })
 }
 
-/// Whether a job with this standing may start.
-pub(super) fn may_start(standing: &SchedulingState, now: UnixTime) -> bool {
-    match standing {
+/// Whether a job in this scheduling state may start.
+pub(super) fn may_start(scheduling_state: &SchedulingState, now: UnixTime) -> bool {
+    match scheduling_state {
         SchedulingState::Waiting | SchedulingState::Running => true,
         SchedulingState::BackOff(until) => *until <= now,
-        SchedulingState::Busy | SchedulingState::Barred(_) => false,
+        SchedulingState::Busy | SchedulingState::Blocked(_) => false,
     }
 }
 
@@ -401,25 +401,25 @@ fn base_job(
     now: UnixTime,
 ) -> MalleableJob {
     let CandidateJob { input, facts } = candidate;
-    let pause_secs = facts.changing.pause.map_or(0.0, |pause| pause.remaining_secs(&input.costs, now));
+    let pause_secs = facts.resize.pause.map_or(0.0, |pause| pause.remaining_secs(&input.costs, now));
     MalleableJob {
         id: facts.job,
         user: facts.user,
         weight,
         sizes: input.sizes.clone(),
-        block: candidate.block_size(),
+        places_per_node: candidate.block_size(),
         rates,
         costs: costs_beyond(&input.costs, pause_secs),
         swap_secs: input.swap_secs.map(|secs| (secs - pause_secs).max(0.0)),
-        reluctance: change_reluctance(&input.costs, usual),
-        standing: facts.standing.clone(),
-        exec_plan: facts.changing.exec_plan.clone(),
-        lead_node: facts.place.lead.clone(),
-        lead_away: facts.place.lead_away,
-        held: facts.place.held.clone(),
+        hysteresis_share: change_reluctance(&input.costs, usual),
+        scheduling_state: facts.scheduling_state.clone(),
+        exec_plan: facts.resize.exec_plan.clone(),
+        lead_node: facts.location.lead.clone(),
+        lead_away: facts.location.lead_away,
+        held: facts.location.held.clone(),
         submitted_at: facts.submitted_at,
         last_change,
-        assured: None,
+        guarantee: None,
         probe: None,
         stay_secs: 0.0,
         turn: None,

@@ -17,11 +17,15 @@ impl NodeDepartures {
     pub(super) fn from_jobs(jobs: &[JobFacts], holders: &NodeHolders) -> Self {
         let mut left = BTreeMap::new();
         for facts in jobs {
-            let places = facts.place.left.iter().flat_map(NodeName::single_places);
+            let places = facts.location.leaving_nodes.iter().flat_map(NodeName::single_places);
             left.extend(places.filter(|node| !holders.contains_key(node)).map(|node| (node, facts.job)));
         }
         NodeDepartures {
-            taken: jobs.iter().flat_map(|j| &j.place.taken).flat_map(NodeName::single_places).collect(),
+            taken: jobs
+                .iter()
+                .flat_map(|j| &j.location.reclaimed_nodes)
+                .flat_map(NodeName::single_places)
+                .collect(),
             left,
         }
     }
@@ -43,7 +47,7 @@ impl NodeDepartures {
 pub(super) fn node_holders(jobs: &[JobFacts]) -> NodeHolders {
     let mut holders = NodeHolders::default();
     for facts in jobs {
-        let places = facts.place.held.iter().flat_map(|held| held.node.single_places());
+        let places = facts.location.held.iter().flat_map(|held| held.node.single_places());
         holders.extend(places.map(|node| (node, facts.job)));
     }
     holders
@@ -51,5 +55,5 @@ pub(super) fn node_holders(jobs: &[JobFacts]) -> NodeHolders {
 
 /// Jobs with a part on nodes that they have left: they are saving there.
 pub(super) fn saving_jobs(jobs: &[JobFacts]) -> Vec<JobId> {
-    jobs.iter().filter(|j| !j.ending && !j.place.left.is_empty()).map(|j| j.job).collect()
+    jobs.iter().filter(|j| !j.ending && !j.location.leaving_nodes.is_empty()).map(|j| j.job).collect()
 }

@@ -36,7 +36,7 @@ impl<'a> NodeExclusions<'a> {
     pub fn new(gaps: &'a GapSet, facts: &[JobFacts], breaker: &'a Breaker, now: UnixTime) -> Self {
         let mut own = Vec::new();
         for facts in facts {
-            own.extend(facts.place.own_places().into_iter().map(|node| (facts.job, node)));
+            own.extend(facts.location.own_places().into_iter().map(|node| (facts.job, node)));
         }
         let owners = own.iter().map(|(job, _)| *job).collect();
         let blocked = FxHashMap::default();

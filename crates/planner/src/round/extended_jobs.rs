@@ -14,13 +14,13 @@ use infill_model::{
 const OWN_SECS: f64 = 86_400.0;
 
 /// The largest number of points of a shifted curve.
-const MOST_POINTS: usize = 64;
+const MAX_POINTS: usize = 64;
 
 /// The CPUs and memory that main jobs have at each of their places in a snapshot. Where Slurm reports
 /// nothing, it is what comes with the place.
 pub(super) fn place_shares(snapshot: &Snapshot, jobs: &[JobFacts]) -> BTreeMap<NodeName, PlaceShare> {
     let mut shares = BTreeMap::new();
-    for place in jobs.iter().flat_map(|job| job.place.own_places()) {
+    for place in jobs.iter().flat_map(|job| job.location.own_places()) {
         let Some(share) = snapshot.node(&place).and_then(|node| node.share) else { continue };
         let held = if share.held.is_none() { share.own } else { share.held };
         shares.insert(place, PlaceShare { held, ..share });
@@ -39,7 +39,7 @@ pub(super) fn gaps_with_own<'a>(
 ) -> Arc<GapSet> {
     let mut own: Vec<Gap> = Vec::new();
     for facts in jobs {
-        let Some(node) = facts.place.own.first() else { continue };
+        let Some(node) = facts.location.own.first() else { continue };
         let Some(node_type) = type_at(node) else { continue };
         for place in node.single_places() {
             own.push(Gap {
@@ -75,12 +75,14 @@ pub(super) fn merge_own_nodes(job: MalleableJob, fewer: u32) -> MalleableJob {
         return job;
     }
     let probe = job.probe.as_ref().and_then(|probe| probe_less(probe, fewer));
-    let mut assured = job.assured.clone();
-    if let Some(assured) = &mut assured {
-        assured.enough =
-            std::mem::take(&mut assured.enough).into_iter().map(|e| e.shifted_down(fewer)).collect();
+    let mut guarantee = job.guarantee.clone();
+    if let Some(guarantee) = &mut guarantee {
+        guarantee.sufficient_sizes = std::mem::take(&mut guarantee.sufficient_sizes)
+            .into_iter()
+            .map(|e| e.shifted_down(fewer))
+            .collect();
     }
-    MalleableJob { rates, sizes, probe, assured, ..job }
+    MalleableJob { rates, sizes, probe, guarantee, ..job }
 }
 
 /// A rate for `fewer` nodes less; `None` where the plan runs at none of these sizes.
@@ -101,7 +103,7 @@ fn probe_less(probe: &Probe, fewer: u32) -> Option<Probe> {
 
 /// The curve for `fewer` nodes less: at all sizes if those are few, else at the sizes that the curve names.
 fn curve_less(curve: &ScalingCurve, fewer: u32, sizes: &AllowedSizes) -> Option<ScalingCurve> {
-    let mut nodes = sizes.up_to(sizes.max().min(sizes.min().saturating_add(MOST_POINTS as u32)));
+    let mut nodes = sizes.up_to(sizes.max().min(sizes.min().saturating_add(MAX_POINTS as u32)));
     nodes.extend(curve.points().iter().filter_map(|p| p.nodes.checked_sub(fewer)).filter(|n| *n > 0));
     nodes.push(sizes.max());
     nodes.sort_unstable();

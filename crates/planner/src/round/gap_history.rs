@@ -6,7 +6,7 @@ use infill_gaps::{GapSample, SurvivalModel};
 use infill_model::{EndedGap, UnixTime};
 
 /// Number of ended gaps from which the survival model learns: some weeks of a large site.
-pub const GAPS_TO_LEARN_FROM: u32 = 20_000;
+pub const MAX_LEARNED_GAPS: u32 = 20_000;
 
 /// Seconds between two fits: each fit reads every gap again.
 const FIT_INTERVAL_SECS: f64 = 600.0;
@@ -28,7 +28,7 @@ impl GapHistory {
     /// Adds gaps that ended, in their order. Fits the model again from time to time.
     pub fn record_gaps(&mut self, ended: &[EndedGap], now: UnixTime) {
         self.history.extend(ended.iter().map(GapSample::from));
-        let beyond = self.history.len().saturating_sub(GAPS_TO_LEARN_FROM as usize);
+        let beyond = self.history.len().saturating_sub(MAX_LEARNED_GAPS as usize);
         self.history.drain(..beyond);
         let due = self.fitted_at.is_none_or(|at| now.secs_since(at) >= FIT_INTERVAL_SECS);
         if due && !self.history.is_empty() {

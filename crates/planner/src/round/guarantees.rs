@@ -57,7 +57,7 @@ impl GuaranteeRecord {
     /// round after a start comes before profiles are read, so it neither makes a promise nor takes one back.
     pub fn record_guarantees(&mut self, jobs: &[MalleableJob], now: UnixTime) {
         let is_first = std::mem::take(&mut self.is_restored);
-        let standing = jobs.iter().filter(|job| {
+        let kept = jobs.iter().filter(|job| {
             let is_unmeasured = prospect_of(job) == Some(GuaranteeProspect::Unmeasured);
             if is_first || is_unmeasured {
                 self.has_guarantee(job.id)
@@ -65,10 +65,10 @@ impl GuaranteeRecord {
                 job.active_guarantee().is_some()
             }
         });
-        self.made = standing.map(|job| (job.id, self.continued(job, now))).collect();
+        self.made = kept.map(|job| (job.id, self.continued(job, now))).collect();
     }
 
-    /// The standing promise of a job, with the nodes that this round has computed for it.
+    /// The present promise of a job, with the nodes that this round has computed for it.
     fn continued(&self, job: &MalleableJob, now: UnixTime) -> MadeGuarantee {
         let before = self.made.get(&job.id);
         let needs = match prospect_of(job) {
@@ -107,13 +107,13 @@ impl GuaranteeRecord {
 
 /// The prospect of a job's minimum rate in this round; `None` if it wants none.
 fn prospect_of(job: &MalleableJob) -> Option<GuaranteeProspect> {
-    job.assured.as_ref().map(|assured| assured.prospect)
+    job.guarantee.as_ref().map(|guarantee| guarantee.prospect)
 }
 
 /// Places that this number of a job's nodes takes. A main job's own nodes beyond its first take none.
 fn places_for(facts: &JobFacts, nodes: u32) -> u32 {
-    let others = nodes.saturating_sub(facts.place.extra_own_nodes()).max(1);
-    others.saturating_mul(facts.place.block.max(1))
+    let others = nodes.saturating_sub(facts.location.extra_own_nodes()).max(1);
+    others.saturating_mul(facts.location.places_per_node.max(1))
 }
 
 /// The nodes or places of a round, how many of them the running jobs keep, and how many are promised.
@@ -132,12 +132,14 @@ impl<'a> GuaranteeSupply<'a> {
             gaps.gaps.iter().map(|gap| (&gap.node, &gap.node_type)).collect();
         let mut kept = Vec::new();
         for facts in jobs {
-            let place = &facts.place;
+            let place = &facts.location;
             let Some(first) = place.held.first() else { continue };
             let node_type = first.node.single_places().first().and_then(|node| types.get(node).copied());
             // A job keeps its minimum in any case, or all that it has where that is less.
             let nodes = facts.sizes.min().min(place.held.len() as u32);
-            kept.extend(node_type.map(|t| (facts.job, t, nodes.saturating_mul(place.block.max(1)))));
+            kept.extend(
+                node_type.map(|t| (facts.job, t, nodes.saturating_mul(place.places_per_node.max(1)))),
+            );
         }
         GuaranteeSupply { gaps, kept, promised: Vec::new() }
     }
@@ -169,7 +171,7 @@ impl<'a> GuaranteeSupply<'a> {
 
     /// The type of the node on which a job's lead is or was.
     fn lead_type(&self, facts: &JobFacts) -> Option<&'a NodeType> {
-        let lead = facts.place.lead.as_ref()?.single_places();
+        let lead = facts.location.lead.as_ref()?.single_places();
         let gap = self.gaps.gaps.iter().find(|gap| lead.first() == Some(&gap.node))?;
         Some(&gap.node_type)
     }
@@ -199,9 +201,9 @@ impl<'a> GuaranteeSupply<'a> {
             }
             let missing = needs - available;
             let prospect = if nodes_from_places(facts, usable.saturating_sub(kept)) >= needs {
-                GuaranteeProspect::Promised { needs, there: available }
+                GuaranteeProspect::Promised { needs, available }
             } else {
-                GuaranteeProspect::TooFew { needs, there: available }
+                GuaranteeProspect::TooFew { needs, available }
             };
             if nearest.as_ref().is_none_or(|(fewest, _)| missing < *fewest) {
                 nearest = Some((missing, prospect));
@@ -220,7 +222,7 @@ impl<'a> GuaranteeSupply<'a> {
 
 /// The number of nodes that a job can make of these places, and the nodes of its own that it adds.
 fn nodes_from_places(facts: &JobFacts, places: u32) -> u32 {
-    (places / facts.place.block.max(1)).saturating_add(facts.place.extra_own_nodes())
+    (places / facts.location.places_per_node.max(1)).saturating_add(facts.location.extra_own_nodes())
 }
 
 /// The minimum rate that the owner of a job wants. Waiting and probing have not raised its rates yet.
@@ -247,16 +249,18 @@ impl GuaranteeRequest {
         turn: Option<TurnState>,
         share_factor: f64,
     ) -> Option<GuaranteeRequest> {
-        let minimum = facts.claims.at_least?;
+        let minimum = facts.declaration.at_least?;
         let prior = curves::prior_curve(&input.sizes);
         let is_measured = rates.iter().any(|rate| rate.curve != prior);
-        let asked = match minimum {
+        let requested = match minimum {
             MinimumRate::Rate(_) => None,
-            MinimumRate::Asked(nodes) => Some(RequestedRun { nodes, exec_plan: first_plan(input, &rates) }),
+            MinimumRate::Requested(nodes) => {
+                Some(RequestedRun { nodes, exec_plan: first_plan(input, &rates) })
+            }
         };
-        let rate = match (minimum, &asked) {
+        let rate = match (minimum, &requested) {
             (MinimumRate::Rate(rate), _) => Some(rate),
-            (MinimumRate::Asked(_), Some(run)) if is_measured => {
+            (MinimumRate::Requested(_), Some(run)) if is_measured => {
                 slowest_rate(run, &rates, gaps, &facts.excluded)
             }
             _ => None,
@@ -266,14 +270,20 @@ impl GuaranteeRequest {
             _ => GuaranteeProspect::Unmeasured,
         };
         let allowed = input.sizes.up_to(u32::MAX);
-        let mut guarantee =
-            RateGuarantee { rate: rate.unwrap_or(0.0), asked, prospect, bonus: 0.0, enough: Vec::new() };
+        let mut guarantee = RateGuarantee {
+            rate: rate.unwrap_or(0.0),
+            requested,
+            prospect,
+            bonus: 0.0,
+            sufficient_sizes: Vec::new(),
+        };
         if let Some(minimum) = rate.filter(|_| is_measured) {
-            guarantee.enough = rates.iter().map(|rate| sufficient_sizes(rate, &allowed, minimum)).collect();
+            guarantee.sufficient_sizes =
+                rates.iter().map(|rate| sufficient_sizes(rate, &allowed, minimum)).collect();
         }
         let in_line = turn.is_some_and(|turn| turn.queue_position().is_some());
-        let may_start =
-            facts.standing.is_in_play() && !(in_line && facts.standing == SchedulingState::Waiting);
+        let may_start = facts.scheduling_state.is_in_play()
+            && !(in_line && facts.scheduling_state == SchedulingState::Waiting);
         Some(GuaranteeRequest { guarantee, rates, allowed, may_start, share_factor })
     }
 
@@ -285,8 +295,8 @@ impl GuaranteeRequest {
 
     /// The prospect where the round has no node that the job could use for its minimum.
     fn prospect_without_nodes(&self) -> GuaranteeProspect {
-        match self.guarantee.enough.iter().filter_map(SufficientSizes::min_nodes).min() {
-            Some(needs) => GuaranteeProspect::TooFew { needs, there: 0 },
+        match self.guarantee.sufficient_sizes.iter().filter_map(SufficientSizes::min_nodes).min() {
+            Some(needs) => GuaranteeProspect::TooFew { needs, available: 0 },
             None => GuaranteeProspect::TooSlow { most: self.max_rate() },
         }
     }
@@ -300,7 +310,9 @@ impl GuaranteeRequest {
     /// the request was made for, raised or not.
     pub(super) fn grant_bonus(self, rates: &mut [RateCurve], sizes: &AllowedSizes) -> RateGuarantee {
         if self.guarantee.is_promised() {
-            for ((rate, base), enough) in rates.iter_mut().zip(&self.rates).zip(&self.guarantee.enough) {
+            for ((rate, base), enough) in
+                rates.iter_mut().zip(&self.rates).zip(&self.guarantee.sufficient_sizes)
+            {
                 if enough.min_nodes().is_some() {
                     rate.curve = curve_with_bonus(&rate.curve, &base.curve, sizes, &self.guarantee);
                 }
@@ -326,7 +338,8 @@ pub(super) fn grant_guarantees(
     let mut order: Vec<usize> = (0..requests.len()).filter(|at| requests[*at].is_some()).collect();
     order.sort_by_key(|at| record.queue_rank(facts[*at]));
     for at in order {
-        let Some(request) = requests[at].as_mut().filter(|request| !request.guarantee.enough.is_empty())
+        let Some(request) =
+            requests[at].as_mut().filter(|request| !request.guarantee.sufficient_sizes.is_empty())
         else {
             continue;
         };
@@ -346,13 +359,15 @@ pub(super) fn grant_guarantees(
 fn sufficient_sizes(rate: &RateCurve, allowed: &[u32], minimum: f64) -> SufficientSizes {
     let wanted = RateGuarantee {
         rate: minimum,
-        asked: None,
+        requested: None,
         prospect: GuaranteeProspect::Unmeasured,
         bonus: 0.0,
-        enough: Vec::new(),
+        sufficient_sizes: Vec::new(),
     };
-    let run = (rate.exec_plan.clone(), rate.node_type.clone());
-    SufficientSizes::from_allowed(run, allowed, |nodes| wanted.is_met_by(rate.rate(nodes)))
+    let exec_plan = rate.exec_plan.clone();
+    SufficientSizes::from_allowed(exec_plan, rate.node_type.clone(), allowed, |nodes| {
+        wanted.is_met_by(rate.rate(nodes))
+    })
 }
 
 /// The rate of a run on the slowest type of nodes that the job may use; `None` where it runs on none of them.
@@ -416,7 +431,13 @@ mod tests {
     fn every_size_that_reaches_the_rate_gets_the_same_bonus() {
         let sizes = AllowedSizes::parse("1-16").unwrap();
         let prospect = GuaranteeProspect::Open { needs: 5 };
-        let guarantee = RateGuarantee { rate: 33.0, asked: None, prospect, bonus: 150.0, enough: Vec::new() };
+        let guarantee = RateGuarantee {
+            rate: 33.0,
+            requested: None,
+            prospect,
+            bonus: 150.0,
+            sufficient_sizes: Vec::new(),
+        };
         for (text, raised) in [("1:10,2:19,4:32,8:60,16:20", 5..=13), ("1:33,16:40", 1..=16)] {
             let curve = ScalingCurve::parse(text).unwrap();
             let stepped = curve_with_bonus(&curve, &curve, &sizes, &guarantee);

@@ -29,8 +29,8 @@ mod stop_times;
 mod unit_rate;
 mod usage;
 
-pub use gap_history::GAPS_TO_LEARN_FROM;
-pub use priorities::{ENDED_TO_LEARN_FROM, JobPriorities, RemainingWork};
+pub use gap_history::MAX_LEARNED_GAPS;
+pub use priorities::{JobPriorities, MAX_LEARNED_JOBS, RemainingWork};
 pub use round_input::{CheckedPlan, RoundConstraints, RoundInput, check_solved_plan};
 pub use round_state::{AdvisorMode, RoundState};
 pub use save_warning::SaveWarning;

@@ -9,13 +9,13 @@ use infill_advisor::length::{LengthDistribution, LengthPredictor};
 use infill_model::{JobFacts, JobId, TurnState, UnixTime, UserEstimate, duration};
 
 /// Number of ended jobs, the last ones, from which a daemon learns at its start.
-pub const ENDED_TO_LEARN_FROM: u32 = 100_000;
+pub const MAX_LEARNED_JOBS: u32 = 100_000;
 
 /// The predicted lengths of jobs, the usage of their owners, turns and promises.
 #[derive(Debug, Default)]
 pub struct JobPriorities {
     /// Predicts how long jobs run.
-    pub outlook: LengthPredictor,
+    pub length_predictor: LengthPredictor,
     /// How much users have used.
     pub usage: UserUsage,
     /// Node-seconds of jobs, and whose turn it is to hold nodes.
@@ -30,16 +30,16 @@ impl JobPriorities {
         self.usage.ingest_jobs(jobs, half_life_secs, now);
         self.rotation.ingest_jobs(jobs, now);
         let here: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
-        self.outlook.retain(|job| here.contains(&job));
-        jobs.iter().for_each(|job| self.outlook.add_job(job.job, &job.submission()));
+        self.length_predictor.retain(|job| here.contains(&job));
+        jobs.iter().for_each(|job| self.length_predictor.add_job(job.job, &job.submission()));
     }
 
     /// The remaining work of a job that makes `unit` samples a second on one node and whose start costs
     /// `stop_secs` seconds.
     pub fn remaining_work(&self, job: &JobFacts, unit: f64, stop_secs: f64) -> RemainingWork {
-        let estimate = job.course.current_estimate(unit);
-        let lengths = self.outlook.predict_lengths(job.job, &estimate);
-        RemainingWork { lengths, done_secs: job.course.work_secs(unit), stop_secs, word: estimate }
+        let estimate = job.progress.current_estimate(unit);
+        let lengths = self.length_predictor.predict_lengths(job.job, &estimate);
+        RemainingWork { lengths, done_secs: job.progress.work_secs(unit), stop_secs, estimate }
     }
 }
 
@@ -71,9 +71,9 @@ impl JobPriorities {
 
     /// Says what a job's priority rests on: its expected and its finished work, and its owner's recent use.
     pub fn describe_turn(&self, job: &JobFacts, remaining: &RemainingWork) -> String {
-        let basis = if remaining.word.said_secs.is_some() {
+        let basis = if remaining.estimate.declared_secs.is_some() {
             "by its own estimate and how accurate such estimates were"
-        } else if remaining.word.flat_secs.is_some() {
+        } else if remaining.estimate.flat_loss_secs.is_some() {
             "by how its loss flattens and by similar jobs"
         } else if remaining.lengths.is_narrow() {
             "as similar jobs took"
@@ -99,8 +99,8 @@ pub struct RemainingWork {
     pub done_secs: f64,
     /// What one stop and start cost the job, seconds.
     pub stop_secs: f64,
-    /// The job's own estimate.
-    pub word: UserEstimate,
+    /// The estimates of the job's length.
+    pub estimate: UserEstimate,
 }
 
 impl RemainingWork {
@@ -134,7 +134,7 @@ mod tests {
             lengths: LengthDistribution::from_logs(vec![secs.ln(); 4]).unwrap(),
             done_secs,
             stop_secs,
-            word: UserEstimate::default(),
+            estimate: UserEstimate::default(),
         }
     }
 

@@ -5,7 +5,7 @@
 //! takes the nodes. A job pays for its start and its parking once a turn. With
 //!
 //! ```text
-//! length = (start_secs + down_secs) / MOST_LOSS
+//! length = (start_secs + down_secs) / MAX_LOSS
 //! ```
 //!
 //! exchanges cost at most that share of the node time, 1 %. While jobs wait that never had nodes, a turn is
@@ -35,13 +35,13 @@ pub(super) use node_claim::NodeClaim;
 use user_queue::{UserQueue, divide_by_share};
 
 /// A job that has got nodes this many times without training counts as having had its first turn.
-const MOST_FIRST: u32 = 2;
+const MAX_FIRST: u32 = 2;
 
 /// Number of waiting jobs for each node that are candidates of a round: they may use what no other job can.
 const WAITING_A_NODE: u32 = 4;
 
 /// Bounds of the number of waiting jobs that are candidates.
-const FEWEST_AND_MOST_WAITING: (u32, u32) = (32, 256);
+const WAITING_LIMITS: (u32, u32) = (32, 256);
 
 /// Seconds from the moment at which a job's turn comes until it has nodes.
 const BEGINS_SECS: i64 = 5;
@@ -53,12 +53,12 @@ const EXCHANGE_MARGIN: f64 = 0.5;
 /// A job that has waited longer than this comes before jobs that will end sooner, seconds.
 const PATIENCE_SECS: f64 = 21_600.0;
 
-/// The most turns that a job counts as behind the job of its user that has had most. If [`MOST_PARTS`] on
+/// The most turns that a job counts as behind the job of its user that has had most. If [`MAX_PARTS`] on
 /// either side of the mean are more, these.
-const MOST_BEHIND: f64 = 8.0;
+const MAX_BEHIND: f64 = 8.0;
 
 /// Longest time between two snapshots that counts, seconds. A longer one was not observed.
-const LONGEST_SECS: f64 = 7_200.0;
+const MAX_SECS: f64 = 7_200.0;
 
 /// A job is one part behind the mean of its user's jobs for an equal share of all nodes over this many
 /// seconds. It then counts [`WEIGHT_STEP`] times as much. A job that has had more counts less.
@@ -68,7 +68,7 @@ const PART_SECS: f64 = 3_600.0;
 const WEIGHT_STEP: f64 = 1.03;
 
 /// The largest number of such parts that count.
-const MOST_PARTS: f64 = 4.0;
+const MAX_PARTS: f64 = 4.0;
 
 /// Steps in which a part counts, so that weights do not change in every round.
 const PART_STEPS: f64 = 2.0;
@@ -116,7 +116,7 @@ impl TurnRotation {
         let before = self.at;
         let passed = now.secs_since(self.at);
         self.at = now;
-        let secs = if (0.0..=LONGEST_SECS).contains(&passed) { passed } else { 0.0 };
+        let secs = if (0.0..=MAX_SECS).contains(&passed) { passed } else { 0.0 };
         let here: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
         self.accounts.retain(|job, _| here.contains(job));
         let least = self.least_by_user(jobs);
@@ -126,10 +126,10 @@ impl TurnRotation {
                 had_secs: least.get(user).copied().unwrap_or(0.0),
                 ..TurnAccount::default()
             });
-            let nodes = job.place.held.len().saturating_sub(job.place.own.len()) as f64;
-            account.had_secs += nodes * f64::from(job.place.block.max(1)) * secs;
+            let nodes = job.location.held.len().saturating_sub(job.location.own.len()) as f64;
+            account.had_secs += nodes * f64::from(job.location.places_per_node.max(1)) * secs;
             account.has_trained |= job.running.is_some();
-            if job.place.held.is_empty() {
+            if job.location.held.is_empty() {
                 account.since = None;
             } else if account.since.is_none() {
                 let since = job.since.max(before).min(now);
@@ -165,8 +165,8 @@ impl TurnRotation {
         self.factors = self.weight_factors(claims, part_secs);
         let allocation = TurnAllocation::new(self, claims, places, user_shares, now);
         self.turns = allocation.hand_out_turns();
-        let (fewest, most) = FEWEST_AND_MOST_WAITING;
-        self.max_waiting = places.saturating_mul(WAITING_A_NODE).clamp(fewest, most);
+        let (min_waiting, max_waiting) = WAITING_LIMITS;
+        self.max_waiting = places.saturating_mul(WAITING_A_NODE).clamp(min_waiting, max_waiting);
         for (job, turn) in &self.turns {
             let TurnState::Keeps { .. } = turn else { continue };
             if let Some(account) = self.accounts.get_mut(job).filter(|account| account.fills) {
@@ -175,7 +175,8 @@ impl TurnRotation {
                 account.since = Some(now);
             }
         }
-        let held = claims.iter().map(|claim| claim.facts.place.held.len() as u32 * claim.block_size()).sum();
+        let held =
+            claims.iter().map(|claim| claim.facts.location.held.len() as u32 * claim.block_size()).sum();
         let needed: u32 = claims
             .iter()
             .filter(|claim: &&NodeClaim<'_>| self.turn_of(claim.facts.job) == Some(TurnState::Next))
@@ -194,8 +195,8 @@ impl TurnRotation {
             *highest = highest.max(had_secs);
         }
         for claim in claims {
-            let turns_secs = MOST_BEHIND * claim.length_secs() * f64::from(claim.min_places());
-            let behind = turns_secs.max(2.0 * MOST_PARTS * part_secs);
+            let turns_secs = MAX_BEHIND * claim.length_secs() * f64::from(claim.min_places());
+            let behind = turns_secs.max(2.0 * MAX_PARTS * part_secs);
             let floor = most.get(claim.user()).map_or(0.0, |most| most - behind);
             if let Some(account) = self.accounts.get_mut(&claim.facts.job) {
                 account.had_secs = account.had_secs.max(floor);
@@ -216,7 +217,7 @@ impl TurnRotation {
             let (sum, count) = of_user.get(claim.user()).copied().unwrap_or((0.0, 1.0));
             let parts = (sum / count - self.had_secs(claim.facts.job)) / part_secs;
             let steps = (parts * PART_STEPS).round() / PART_STEPS;
-            factors.insert(claim.facts.job, WEIGHT_STEP.powf(steps.clamp(-MOST_PARTS, MOST_PARTS)));
+            factors.insert(claim.facts.job, WEIGHT_STEP.powf(steps.clamp(-MAX_PARTS, MAX_PARTS)));
         }
         factors
     }
@@ -355,7 +356,7 @@ impl<'a> TurnAllocation<'a> {
     /// Gives waiting jobs their places in line, in their order: as the turns of their user's jobs end, one
     /// after the other gets nodes.
     fn line_up(&mut self, waiting: &[usize]) {
-        let of = waiting.len() as u32;
+        let queue_length = waiting.len() as u32;
         let mut ends: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         // A promise has no end for which others could wait.
         for claim in self.claims.iter().filter(|claim| claim.promised_places.is_none()) {
@@ -378,7 +379,7 @@ impl<'a> TurnAllocation<'a> {
             let turn_secs = claim.turn_secs(self.first_waits);
             let secs = first.unwrap_or(turn_secs) + rounds * turn_secs;
             *ahead += 1;
-            let turn = TurnState::Waits(QueuePosition { position: place as u32 + 1, of, secs });
+            let turn = TurnState::Waits(QueuePosition { position: place as u32 + 1, queue_length, secs });
             self.turns.insert(claim.facts.job, turn);
         }
     }
@@ -391,7 +392,7 @@ impl TurnRotation {
             && self
                 .accounts
                 .get(&claim.facts.job)
-                .is_none_or(|account: &TurnAccount| !account.has_trained && account.turns < MOST_FIRST)
+                .is_none_or(|account: &TurnAccount| !account.has_trained && account.turns < MAX_FIRST)
     }
 
     /// The end of the turn of a job that holds nodes; `None` if it has no turn.

@@ -20,12 +20,13 @@ pub struct RoundConstraints {
     /// Whether all jobs must be parked.
     pub drain: bool,
     /// Whether the last snapshot was trusted; `false` means that gaps come from an earlier, trusted one.
-    pub trusted: bool,
+    pub snapshot_is_trusted: bool,
 }
 
 impl RoundConstraints {
     /// No constraints.
-    pub const FREE: RoundConstraints = RoundConstraints { may_grow: true, drain: false, trusted: true };
+    pub const FREE: RoundConstraints =
+        RoundConstraints { may_grow: true, drain: false, snapshot_is_trusted: true };
 }
 
 /// The whole input of the planner, as plain values.
@@ -36,7 +37,7 @@ pub struct RoundInput {
     /// Malleable jobs with what they may ask for.
     pub jobs: Vec<MalleableJob>,
     /// Jobs that are not part of this round because too many others wait before them.
-    pub in_line: Vec<(JobId, QueuePosition)>,
+    pub waiting_in_line: Vec<(JobId, QueuePosition)>,
     /// How switches connect the nodes.
     pub topology: Arc<Topology>,
     /// Moment of the round.
@@ -74,9 +75,9 @@ impl RoundInput {
     /// Explains a plan of this input.
     pub fn explain_plan(&self, config: &Config, plan: &Plan) -> RoundReport {
         let mut report = explain_plan(&self.planning_problem(config), plan);
-        report.jobs.extend(self.in_line.iter().map(|(job, place)| {
+        report.jobs.extend(self.waiting_in_line.iter().map(|(job, place)| {
             let why = JobReason::WaitsForTurn(*place);
-            JobVerdict { job: *job, had: 0, gets: 0, why, hosts: None, assured: None }
+            JobVerdict { job: *job, had: 0, gets: 0, why, hosts: None, guarantee: None }
         }));
         report.jobs.sort_by_key(|verdict| verdict.job);
         report.notes.splice(0..0, self.notes.iter().cloned().map(RoundNote::Said));

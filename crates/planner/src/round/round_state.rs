@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::breaker::Breaker;
-use super::curves::believable_curve;
+use super::curves::capped_declared_curve;
 use super::demand::{self, CandidateJob};
 use super::departures::{NodeDepartures, node_holders, saving_jobs};
 use super::exclusions::NodeExclusions;
@@ -206,21 +206,21 @@ impl RoundState {
             job.excluded = exclusions.excluded_for(job);
         }
         let mut notes = self.findings.notes.clone();
-        if !constraints.trusted {
+        if !constraints.snapshot_is_trusted {
             notes.push(NO_TRUSTED_SNAPSHOT.to_owned());
         }
-        let mut in_line = Vec::new();
+        let mut waiting_in_line = Vec::new();
         for facts in facts.iter().filter(|facts| !facts.ending) {
             let position = self.priorities.rotation.position_behind(facts.job);
-            in_line.extend(position.map(|position| (facts.job, position)));
+            waiting_in_line.extend(position.map(|position| (facts.job, position)));
         }
         RoundInput {
             gaps,
             jobs,
-            in_line,
+            waiting_in_line,
             topology: self.nodes.topology.clone(),
             at: now,
-            may_grow: constraints.may_grow && constraints.trusted,
+            may_grow: constraints.may_grow && constraints.snapshot_is_trusted,
             drain: constraints.drain,
             notes,
         }
@@ -306,13 +306,14 @@ impl RoundState {
     /// The profile key of what a job runs, with its lead on this node. A program that has not reported its
     /// name gets the name and batch size of the user's last job of the same name.
     pub fn profile_key(&self, program: &ProgramIdentity, lead_now: Option<&NodeName>) -> ProfileKey {
-        let reported = program.told.clone();
+        let reported = program.reported_profile.clone();
         let (name, batch) = reported.unwrap_or_else(|| {
             let last = self.advisor.last_profile_of(&program.user, &program.job_name);
             last.map(|key| (key.name.clone(), key.batch)).unwrap_or_default()
         });
         let lead_type = self.lead_or_usual_type(lead_now, program.on_cpus).cloned();
-        let node_type = lead_type.unwrap_or_else(|| NodeType::new("")).with_place_count(program.block);
+        let node_type =
+            lead_type.unwrap_or_else(|| NodeType::new("")).with_place_count(program.places_per_node);
         let user = program.user.clone();
         let exec_plan = program.exec_plan.clone();
         ProfileKey { user, name, node_type, exec_plan, batch }
@@ -320,16 +321,16 @@ impl RoundState {
 
     /// The job as the advisor sees it.
     pub fn job_input(&self, facts: &JobFacts) -> JobInput {
-        let key = self.profile_key(&facts.program, facts.place.lead_now.as_ref());
+        let key = self.profile_key(&facts.program, facts.location.lead_now.as_ref());
         JobInput {
             job: facts.job,
             sizes: facts.sizes.clone(),
-            plans: facts.claims.plans.clone(),
-            model: facts.claims.model,
-            layers: facts.claims.layers.clone(),
-            gpus_per_node: facts.claims.gpus_per_node,
-            declared: self.declared_curve(facts),
-            running: facts.running,
+            plans: facts.declaration.plans.clone(),
+            model: facts.declaration.model,
+            layers: facts.declaration.layers.clone(),
+            gpus_per_node: facts.declaration.gpus_per_node,
+            declared_curve: self.declared_curve(facts),
+            running_nodes: facts.running,
             costs: self.rescale_costs(facts, &key),
             swap_secs: self.swap_secs(facts, &key),
             key,
@@ -356,7 +357,7 @@ impl RoundState {
 
     fn rescale_costs_by(&self, facts: &JobFacts, key: &ProfileKey, mode: RescaleMode) -> RescaleCosts {
         let planner = &self.config.planner;
-        let defaults = (facts.claims.costs.unwrap_or(planner.costs), planner.live_costs);
+        let defaults = (facts.declaration.costs.unwrap_or(planner.costs), planner.live_costs);
         self.advisor.rescale_costs(key, &defaults, mode)
     }
 
@@ -364,21 +365,21 @@ impl RoundState {
     /// stays alive when it changes its size. Another plan needs a restart.
     fn swap_secs(&self, facts: &JobFacts, key: &ProfileKey) -> Option<f64> {
         let needs_restart =
-            facts.claims.plans.len() > 1 && self.rescale_mode(facts, key) == RescaleMode::Live;
+            facts.declaration.plans.len() > 1 && self.rescale_mode(facts, key) == RescaleMode::Live;
         needs_restart.then(|| self.rescale_costs_by(facts, key, RescaleMode::Restart).up_secs)
     }
 
     /// How the job changes its size. While it waits, as the last job of its profile did.
     fn rescale_mode(&self, facts: &JobFacts, key: &ProfileKey) -> RescaleMode {
-        let waits = facts.place.lead_now.is_none();
+        let waits = facts.location.lead_now.is_none();
         let profile = self.advisor.profile(key).filter(|_| waits);
         let stayed_alive = profile.is_some_and(|p| p.costs.live_up.count > 0 || p.costs.live_down.count > 0);
-        if stayed_alive { RescaleMode::Live } else { facts.changing.way }
+        if stayed_alive { RescaleMode::Live } else { facts.resize.mode }
     }
 
     /// Says how the job changes its size, and what that costs.
     pub fn describe_rescale(&self, facts: &JobFacts) -> String {
-        let key = self.profile_key(&facts.program, facts.place.lead_now.as_ref());
+        let key = self.profile_key(&facts.program, facts.location.lead_now.as_ref());
         let RescaleCosts { up_secs, down_secs, start_secs } = self.rescale_costs(facts, &key);
         let how = match self.rescale_mode(facts, &key) {
             RescaleMode::Live => "its processes stay alive",
@@ -392,30 +393,30 @@ impl RoundState {
     /// The curve that the owner declares, else the configured one for the reported name or the job name.
     /// Limited to what is believable.
     fn declared_curve(&self, facts: &JobFacts) -> Option<ScalingCurve> {
-        let ProgramIdentity { told, job_name, .. } = &facts.program;
-        let names = told.as_ref().map(|(name, _)| name).into_iter().chain([job_name]);
+        let ProgramIdentity { reported_profile, job_name, .. } = &facts.program;
+        let names = reported_profile.as_ref().map(|(name, _)| name).into_iter().chain([job_name]);
         facts
-            .claims
+            .declaration
             .curve
             .as_ref()
             .or_else(|| names.into_iter().find_map(|n| self.config.planner.curves.get(n)))
-            .and_then(|c| believable_curve(c, &facts.sizes))
+            .and_then(|c| capped_declared_curve(c, &facts.sizes))
     }
 
     fn find_gaps(&self, occupancy: &NodeOccupancy<'_>, jobs: &[JobFacts], now: UnixTime) -> GapSet {
         let costs = jobs.iter().filter(|j| !j.ending).map(|j| {
-            let key = self.profile_key(&j.program, j.place.lead_now.as_ref());
+            let key = self.profile_key(&j.program, j.location.lead_now.as_ref());
             self.rescale_costs(j, &key)
         });
         let context = GapContext {
             config: &self.config.gaps,
             holders: &node_holders(jobs),
-            promised: &jobs.iter().flat_map(JobFacts::promised_nodes).collect(),
+            promised_nodes: &jobs.iter().flat_map(JobFacts::promised_nodes).collect(),
             tracker: &self.tracker,
-            kept: &self.idle_reserve,
+            idle_reserve: &self.idle_reserve,
             survival: self.gap_history.survival_model(),
-            leave: &self.leave_times,
-            saving: &saving_jobs(jobs),
+            leave_times: &self.leave_times,
+            saving_jobs: &saving_jobs(jobs),
             lookahead_secs: self.lookahead.lookahead_secs(&self.config.gaps, costs, now),
         };
         gaps::find_gaps(occupancy, &context, now)

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use infill_advisor::{JobAdvisor, SharedSaves, stops};
+use infill_advisor::{ContentionEstimator, JobAdvisor, stops};
 use infill_gaps::StopTime;
 use infill_model::{GenerationStop, JobFacts, ProfileKey, StopOutcome, UnixTime};
 
@@ -18,7 +18,7 @@ const STOPS_NEEDED: usize = 5;
 pub(super) struct SiteStops {
     last: VecDeque<GenerationStop>,
     /// Stops that overlapped, and what is learned from them.
-    pub shared: SharedSaves,
+    pub shared: ContentionEstimator,
 }
 
 impl SiteStops {
@@ -43,7 +43,7 @@ impl SiteStops {
         advisor: &JobAdvisor,
         shared: bool,
     ) -> Option<StopTime> {
-        let most_secs = facts.claims.grace_secs.unwrap_or(f64::INFINITY);
+        let most_secs = facts.declaration.grace_secs.unwrap_or(f64::INFINITY);
         let alone_secs = if shared && !self.shared.is_empty() {
             [
                 self.stop_secs(facts, key, advisor, &|stop| self.shared.alone_stops(stop)[0])?,
@@ -67,7 +67,7 @@ impl SiteStops {
         let same_name = advisor.user_stops(&key.user, Some(&key.name)).map(alone);
         let shortest = stops::min_stop_secs(own.clone());
         let measured = stops::believed_stop_secs(own).or_else(|| stops::believed_stop_secs(same_name));
-        let of_program = measured.or(facts.claims.grace_secs);
+        let of_program = measured.or(facts.declaration.grace_secs);
         let secs = of_program
             .or_else(|| secs_of_several(advisor.user_stops(&key.user, None).map(alone)))
             .or_else(|| secs_of_several(self.last.iter().map(alone)))?;

@@ -51,20 +51,20 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         program: ProgramIdentity {
             user: "alice".to_owned(),
             job_name: "bert".to_owned(),
-            told: None,
-            block: 1,
+            reported_profile: None,
+            places_per_node: 1,
             on_cpus: false,
             exec_plan: ExecPlan::default(),
         },
         sizes: AllowedSizes::Range { min: 1, max: 4 },
-        claims: JobDeclaration::default(),
-        standing: if nodes.is_empty() { SchedulingState::Waiting } else { SchedulingState::Running },
+        declaration: JobDeclaration::default(),
+        scheduling_state: if nodes.is_empty() { SchedulingState::Waiting } else { SchedulingState::Running },
         since: NOW,
         waits_since: nodes.is_empty().then_some(NOW),
         running: None,
-        place: JobLocation { held, lead_now: lead.clone(), lead, ..JobLocation::default() },
-        changing: ResizeState::default(),
-        course: JobProgress::default(),
+        location: JobLocation { held, lead_now: lead.clone(), lead, ..JobLocation::default() },
+        resize: ResizeState::default(),
+        progress: JobProgress::default(),
         submitted_at: NOW,
         excluded: ExcludedNodes::default(),
         ending: false,
@@ -73,7 +73,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
 
 fn look(state: &mut RoundState, jobs: &[JobFacts]) {
     let mut snapshot = snapshot();
-    for held in jobs.iter().flat_map(|j| &j.place.held) {
+    for held in jobs.iter().flat_map(|j| &j.location.held) {
         let mut ours = pending_job(held.slurm_job.0, 1);
         ours.state = infill_model::JobState::from_base(infill_model::BaseState::Running);
         ours.partition = "infill".to_owned();
@@ -106,8 +106,8 @@ fn changes_since_the_snapshot_are_in_the_input() {
     ");
     let mut first = job(1, "n1");
     let second = job(2, "n3");
-    first.place.left = vec![NodeName::from("n2")];
-    first.place.taken = vec![NodeName::from("n1")];
+    first.location.leaving_nodes = vec![NodeName::from("n2")];
+    first.location.reclaimed_nodes = vec![NodeName::from("n1")];
     let moved = state.round_input(&[first, second], RoundConstraints::FREE, NOW);
     insta::assert_snapshot!(gaps(&moved), @r"
     n3: 2
@@ -145,7 +145,7 @@ fn cleans_up(id: u32, node: &str) -> infill_model::Job {
 #[test]
 fn a_node_stays_promised_while_another_malleable_job_is_cleaned_up_there() {
     let mut state = round_state();
-    let coming = [JobFacts { standing: SchedulingState::Busy, ..job(2, "n2 n3") }];
+    let coming = [JobFacts { scheduling_state: SchedulingState::Busy, ..job(2, "n2 n3") }];
     let mut snapshot = snapshot();
     snapshot.jobs.extend([cleans_up(71, "n1"), cleans_up(72, "n3")]);
     let mut taken = snapshot.clone();
@@ -169,7 +169,7 @@ fn without_a_trusted_snapshot_nothing_grows_and_no_job_leaves() {
     look(&mut state, &[job(1, "n1")]);
     let until = |q: &RoundInput, node: &str| q.gaps.get(&NodeName::from(node)).unwrap().usable_until;
     let now = state.round_input(&[job(1, "n1")], RoundConstraints::FREE, NOW);
-    let doubted = RoundConstraints { trusted: false, ..RoundConstraints::FREE };
+    let doubted = RoundConstraints { snapshot_is_trusted: false, ..RoundConstraints::FREE };
     let later = state.round_input(&[job(1, "n1")], doubted, NOW + 100);
     assert!(now.may_grow && !later.may_grow);
     assert_eq!(later.notes, ["no trusted snapshot: nothing is started or grown"]);
@@ -197,13 +197,13 @@ fn leaves_n4(state: &mut RoundState, job: &JobFacts) -> f64 {
 /// A job on n4 with this profile and grace time.
 fn of_profile(id: u32, profile: &str, grace_secs: f64) -> JobFacts {
     let mut facts = job(id, "n4");
-    facts.program.told = Some((profile.to_owned(), Default::default()));
-    facts.claims.grace_secs = Some(grace_secs);
+    facts.program.reported_profile = Some((profile.to_owned(), Default::default()));
+    facts.declaration.grace_secs = Some(grace_secs);
     facts
 }
 
 fn stops(state: &mut RoundState, job: &JobFacts, secs: f64, count: u64) {
-    let key = state.profile_key(&job.program, job.place.lead_now.as_ref());
+    let key = state.profile_key(&job.program, job.location.lead_now.as_ref());
     for generation in 1..=count {
         let stop = GenerationStop { job: job.job, generation, secs, end: StopOutcome::Saved };
         state.record_stop(&key, &stop, true, NOW);
@@ -222,7 +222,7 @@ fn each_job_leaves_in_the_time_that_its_program_takes() {
     stops(&mut state, &slow, 20.0, 1);
     assert_eq!(leaves_n4(&mut state, &slow), 48.0, "twice the only stop, the clean-up's 3 and a round");
     assert_eq!(leaves_n4(&mut state, &of_profile(3, "slow", 30.0)), 38.0, "then it is killed");
-    let waiting = JobFacts { claims: JobDeclaration::default(), ..job(4, "n4") };
+    let waiting = JobFacts { declaration: JobDeclaration::default(), ..job(4, "n4") };
     assert_eq!(leaves_n4(&mut state, &waiting), 32.0, "a sixth more than the longest of its owner's stops");
 }
 
@@ -248,7 +248,10 @@ fn leaves_with_others(state: &mut RoundState, jobs: &[JobFacts], now: UnixTime) 
 /// Jobs on n1 to n4 that took 20 s to save when each was stopped alone.
 fn four_jobs(state: &mut RoundState) -> Vec<JobFacts> {
     let jobs: Vec<JobFacts> = (1..=4)
-        .map(|id: u32| JobFacts { place: job(id, &format!("n{id}")).place, ..of_profile(id, "x", 300.0) })
+        .map(|id: u32| JobFacts {
+            location: job(id, &format!("n{id}")).location,
+            ..of_profile(id, "x", 300.0)
+        })
         .collect();
     look(state, &jobs);
     for (generation, at) in (1..=10).map(|n| (n, NOW + -10_000 + n as i64 * 100)) {
@@ -276,7 +279,7 @@ fn jobs_leave_together_earlier_until_their_saves_prove_not_to_slow_each_other_do
     for (crowd, job) in (1..8).flat_map(|crowd| jobs.iter().map(move |job| (crowd, job))) {
         let stop =
             GenerationStop { job: job.job, generation: 20 + crowd, secs: 20.0, end: StopOutcome::Saved };
-        let key = state.profile_key(&job.program, job.place.lead_now.as_ref());
+        let key = state.profile_key(&job.program, job.location.lead_now.as_ref());
         state.record_stop(&key, &stop, true, NOW + (crowd as i64 - 9) * 100);
     }
     let (secs, words) = leaves_with_others(&mut state, &jobs, NOW);
@@ -290,7 +293,7 @@ fn no_job_starts_where_all_that_may_start_would_leave_late() {
     let mut jobs = four_jobs(&mut state);
     jobs.iter_mut()
         .skip(1)
-        .for_each(|j| (j.place, j.standing) = (JobLocation::default(), SchedulingState::Waiting));
+        .for_each(|j| (j.location, j.scheduling_state) = (JobLocation::default(), SchedulingState::Waiting));
     let (secs, _) = leaves_with_others(&mut state, &jobs, NOW);
     assert_eq!(secs, [30.0, 96.0, 96.0, 96.0], "the holder of n1 leaves alone");
     // Others may take its node over only while all of them could leave it in time.
@@ -308,7 +311,7 @@ fn a_job_that_left_and_saves_still_delays_the_next_one() {
     let mut jobs = four_jobs(&mut state);
     jobs.truncate(2);
     assert_eq!(leaves_with_others(&mut state, &jobs, NOW).0[1], 52.0);
-    jobs[0].place = JobLocation { left: vec![NodeName::from("n1")], ..JobLocation::default() };
+    jobs[0].location = JobLocation { leaving_nodes: vec![NodeName::from("n1")], ..JobLocation::default() };
     assert_eq!(leaves_with_others(&mut state, &jobs, NOW).0[1], 30.0, "it will be done long before");
     // By then no job starts on the other nodes any more.
     assert_eq!(leaves_with_others(&mut state, &jobs, NOW + 555).0, [52.0]);
@@ -320,14 +323,14 @@ fn a_job_that_loses_its_checkpoints_is_changed_less_often() {
     let mut facts = of_profile(1, "loses", 5.0);
     facts.running = Some(1);
     facts.since = NOW + -100;
-    facts.changing.last_at = Some(NOW + -100);
+    facts.resize.last_at = Some(NOW + -100);
     look(&mut state, std::slice::from_ref(&facts));
     let asked_for = |state: &RoundState| {
         let job = state.round_input(std::slice::from_ref(&facts), RoundConstraints::FREE, NOW).jobs.remove(0);
         (job.stay_secs, job.costs.up_secs, job.costs.start_secs)
     };
     assert_eq!(asked_for(&state), (0.0, 18.0, 18.0));
-    let key = state.profile_key(&facts.program, facts.place.lead_now.as_ref());
+    let key = state.profile_key(&facts.program, facts.location.lead_now.as_ref());
     for generation in 1..=2 {
         let stop = GenerationStop { job: facts.job, generation, secs: 5.0, end: StopOutcome::Killed };
         state.record_stop(&key, &stop, true, NOW);
@@ -340,10 +343,10 @@ fn a_job_that_loses_its_checkpoints_is_changed_less_often() {
 fn a_job_that_leaves_slowly_does_not_start_in_a_window_too_short_for_it() {
     let mut state = round_state();
     let mut slow = of_profile(2, "slow", 540.0);
-    slow.place = JobLocation::default();
-    slow.standing = SchedulingState::Waiting;
+    slow.location = JobLocation::default();
+    slow.scheduling_state = SchedulingState::Waiting;
     let quick = JobFacts {
-        claims: JobDeclaration { grace_secs: Some(10.0), ..JobDeclaration::default() },
+        declaration: JobDeclaration { grace_secs: Some(10.0), ..JobDeclaration::default() },
         ..job(1, "n1")
     };
     look(&mut state, &[quick.clone(), slow.clone()]);
@@ -371,7 +374,7 @@ fn a_node_with_strikes_is_not_a_gap_unless_a_job_is_on_it() {
 fn a_present_pause_is_not_a_cost_of_a_further_change() {
     let mut state = round_state();
     let mut paused = job(1, "n1");
-    paused.changing.pause = Some(ChangePause { since: NOW + -10, change: ChangeKind::Grow });
+    paused.resize.pause = Some(ChangePause { since: NOW + -10, change: ChangeKind::Grow });
     look(&mut state, std::slice::from_ref(&paused));
     let costs = |job: &JobFacts| {
         state.round_input(std::slice::from_ref(job), RoundConstraints::FREE, NOW).jobs[0].costs
@@ -387,7 +390,7 @@ fn a_present_pause_is_not_a_cost_of_a_further_change() {
 fn a_job_that_stays_alive_pays_for_changes_what_they_cost_alive() {
     let mut state = round_state();
     let alive = JobFacts {
-        changing: ResizeState { way: RescaleMode::Live, ..ResizeState::default() },
+        resize: ResizeState { mode: RescaleMode::Live, ..ResizeState::default() },
         ..job(1, "n1")
     };
     look(&mut state, std::slice::from_ref(&alive));
@@ -415,7 +418,8 @@ fn a_waiting_job_has_the_profile_key_of_the_last_job_of_its_name_on_the_usual_ty
     let usual = state.profile_key(&waiting, None);
     assert_eq!(usual.node_type, state.profile_key(&waiting, Some(&NodeName::from("n1"))).node_type);
     assert_eq!((usual.user.as_str(), usual.name.as_str()), ("alice", ""));
-    let reported = ProgramIdentity { told: Some(("bert-large".to_owned(), Default::default())), ..waiting };
+    let reported =
+        ProgramIdentity { reported_profile: Some(("bert-large".to_owned(), Default::default())), ..waiting };
     assert_eq!(state.profile_key(&reported, None).name, "bert-large");
 }
 
@@ -424,10 +428,10 @@ fn a_size_that_the_advisor_wants_measured_is_called_a_probe_also_in_the_report()
     let mut state = round_state();
     let mut facts = JobFacts { running: Some(8), ..job(1, "n1 n2 n3 n4 n5 n6 n7 n8") };
     facts.sizes = AllowedSizes::Range { min: 1, max: 8 };
-    facts.claims.costs = Some(RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 });
+    facts.declaration.costs = Some(RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 });
     let snapshot = FakeSlurm::new(8, "infill").edit_snapshot(|world| world.clone());
     let _ = state.ingest_snapshot(&snapshot, std::slice::from_ref(&facts), AdvisorMode::Watch, NOW);
-    let key = state.profile_key(&facts.program, facts.place.lead_now.as_ref());
+    let key = state.profile_key(&facts.program, facts.location.lead_now.as_ref());
     let node = NodeName::from("n1");
     let progress = ProgressReport {
         generation: 1,
@@ -438,7 +442,7 @@ fn a_size_that_the_advisor_wants_measured_is_called_a_probe_also_in_the_report()
         samples: 50.0,
         secs: 1.0,
         step: None,
-        opening: None,
+        startup: None,
     };
     for secs in 1..=60 {
         let _ = state.record_progress(JobId(1), &key, &progress, NOW + secs);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use infill_model::{JobFacts, UnixTime};
 
 /// Longest time between two snapshots that counts, seconds. A longer one was not observed.
-const LONGEST_SECS: f64 = 600.0;
+const MAX_SECS: f64 = 600.0;
 
 /// Usage below this is forgotten, node-seconds.
 const NEXT_TO_NOTHING_SECS: f64 = 1.0;
@@ -17,7 +17,7 @@ const NEXT_TO_NOTHING_SECS: f64 = 1.0;
 const SAVED_EVERY_SECS: f64 = 60.0;
 
 /// The largest number of users that are remembered.
-const MOST_USERS: usize = 100_000;
+const MAX_USERS: usize = 100_000;
 
 /// Node-seconds of users, halved after each half-life.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,11 +38,11 @@ impl UserUsage {
         let keeps = (-passed.max(0.0) / half_life_secs).exp2();
         self.used_secs.values_mut().for_each(|used| *used *= keeps);
         self.used_secs.retain(|_, used| *used >= NEXT_TO_NOTHING_SECS);
-        let secs = if passed <= LONGEST_SECS { passed.max(0.0) } else { 0.0 };
-        for job in jobs.iter().filter(|j| !j.place.held.is_empty()) {
-            let nodes = job.place.held.len().saturating_sub(job.place.own.len()) as f64;
-            let held = nodes * f64::from(job.place.block.max(1)) * secs;
-            if self.used_secs.len() < MOST_USERS || self.used_secs.contains_key(&job.program.user) {
+        let secs = if passed <= MAX_SECS { passed.max(0.0) } else { 0.0 };
+        for job in jobs.iter().filter(|j| !j.location.held.is_empty()) {
+            let nodes = job.location.held.len().saturating_sub(job.location.own.len()) as f64;
+            let held = nodes * f64::from(job.location.places_per_node.max(1)) * secs;
+            if self.used_secs.len() < MAX_USERS || self.used_secs.contains_key(&job.program.user) {
                 *self.used_secs.entry(job.program.user.clone()).or_default() += held;
             }
         }

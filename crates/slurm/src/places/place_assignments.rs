@@ -177,7 +177,7 @@ impl PlaceAssignments {
                     job: job.id,
                     ours: job.partition == self.partition,
                     runs: job.state.is_running(),
-                    leaves: !job.state.is_running() || job.was_told_to_leave(),
+                    leaves: !job.state.is_running() || job.was_preempted(),
                     end: job.end_time,
                     asked: self.requested_places(job, node),
                     holds: part.map(|part| job.allocations[part].holds.clone()),

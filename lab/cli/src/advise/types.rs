@@ -120,7 +120,7 @@ fn run_type_trial(args: &AdviseArgs) -> Result<TypeTrialResult, CommandFailure> 
     let trial = TypeTrial {
         rows: traces::read_speeds(types).map_err(|e| ProgramExit::Input.caused_by(e))?,
         estimates: traces::read_estimates(estimates).map_err(|e| ProgramExit::Input.caused_by(e))?,
-        others: args.types.others,
+        with_others: args.types.others,
         micro_batches: args.types.micro_batches,
         noise: args.noise,
         seed: args.seed,
@@ -158,12 +158,12 @@ mod tests {
     use infill_testkit::data_files;
 
     /// Arena's tables, if they are available (`INFILL_DATA`, else `../shared/data`).
-    fn arena(others: bool) -> Option<TypeTrialResult> {
+    fn arena(with_others: bool) -> Option<TypeTrialResult> {
         let [types, estimates] = data_files(["plans/arena/best-plan.csv", "plans/arena/estimates.csv.gz"])?;
         let trial = TypeTrial {
             rows: traces::read_speeds(&types).unwrap(),
             estimates: traces::read_estimates(&estimates).unwrap(),
-            others,
+            with_others,
             micro_batches: 16,
             noise: 0.02,
             seed: 1,

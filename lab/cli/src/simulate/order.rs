@@ -179,7 +179,7 @@ fn rigid_jobs(args: &SimulateArgs, units: u32) -> Result<Vec<RigidJob>, CommandF
             (Some(site), false) => site.clone(),
             _ => raw,
         };
-        jobs.push(RigidJob { at: job.at, secs: secs.max(1.0), size, lengths, known });
+        jobs.push(RigidJob { at: job.submitted_at, secs: secs.max(1.0), size, lengths, known });
     }
     if too_large > 0 {
         eprintln!("infill: left out: {} larger than the machine", output::counted_noun(too_large, "job"));

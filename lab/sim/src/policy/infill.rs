@@ -100,7 +100,9 @@ impl InfillPolicy {
         match check_solved_plan(&input, &self.config, Ok(solved)) {
             Ok(checked) => {
                 self.refused_plans += u64::from(!checked.refused.is_empty());
-                if let SolveStatus::TimeLimit { gap } | SolveStatus::Unasked { gap } = checked.plan.status {
+                if let SolveStatus::TimeLimit { gap } | SolveStatus::SolverNotUsed { gap } =
+                    checked.plan.status
+                {
                     self.worst_gap = self.worst_gap.max(gap.unwrap_or(f64::INFINITY));
                 }
                 Some(checked.plan)
@@ -190,16 +192,16 @@ impl AllocationPolicy for InfillPolicy {
             samples,
             secs,
             step: None,
-            opening: None,
+            startup: None,
         };
         let key = self.profile_key(job);
         let news = self.state.record_progress(job.id, &key, &progress, UnixTime(now));
-        news.probed || news.drift.is_some()
+        news.probe_ended || news.drift.is_some()
     }
 
     fn job_ended(&mut self, job: &SimJob, now: i64) {
         self.state.job_advisor_mut().forget_job(job.id);
-        self.state.priorities_mut().outlook.record_end(
+        self.state.priorities_mut().length_predictor.record_end(
             job.id,
             UnixTime(now),
             job.done / base_node_rate(job),
@@ -256,9 +258,9 @@ fn program_identity(job: &SimJob) -> ProgramIdentity {
     ProgramIdentity {
         user: job.submitted.user.clone().unwrap_or_else(|| UNKNOWN_USER.to_owned()),
         job_name: job.submitted.name.clone(),
-        told: Some((job.submitted.program.clone(), BatchMode::Auto)),
+        reported_profile: Some((job.submitted.program.clone(), BatchMode::Auto)),
         exec_plan: ExecPlan::default(),
-        block: 1,
+        places_per_node: 1,
         on_cpus: false,
     }
 }
@@ -285,7 +287,7 @@ struct OwnerDeclaration {
 
 /// The facts that a daemon would have of the job.
 fn job_facts(job: &SimJob, declares: OwnerDeclaration, view: &PolicyView<'_>) -> JobFacts {
-    let standing = match job.size() {
+    let scheduling_state = match job.size() {
         0 => SchedulingState::Waiting,
         // Its commands are stopping. The next round finds them started, even if not ready yet.
         _ if job.is_pausing(view.now) && view.now < stopped_at(job) => SchedulingState::Busy,
@@ -297,25 +299,25 @@ fn job_facts(job: &SimJob, declares: OwnerDeclaration, view: &PolicyView<'_>) ->
         program: program_identity(job),
         sizes: AllowedSizes::Range { min: job.submitted.min_nodes, max: job.submitted.max_nodes },
         // The true costs, which a daemon learns at the first rescale.
-        claims: JobDeclaration {
+        declaration: JobDeclaration {
             profile: Some(job.submitted.program.clone()),
             curve: declares.curve.then(|| (*job.submitted.curve).clone()),
             costs: Some(*view.costs),
             ..JobDeclaration::default()
         },
-        standing,
+        scheduling_state,
         since: UnixTime(job.since),
         waits_since: (job.size() == 0).then_some(UnixTime(job.since)),
         running: job.is_running(view.now).then(|| job.member_count()),
-        place: job_location(job, view),
+        location: job_location(job, view),
         // The costs are declared with the job.
-        changing: ResizeState {
+        resize: ResizeState {
             exec_plan: ExecPlan::default(),
-            way: RescaleMode::Restart,
+            mode: RescaleMode::Restart,
             pause: job.last_pause(),
             last_at: job.changed_at(),
         },
-        course: job_progress(job, declares.total),
+        progress: job_progress(job, declares.total),
         submitted_at: UnixTime(job.submitted.at),
         excluded: ExcludedNodes::default(),
         ending: false,

@@ -191,7 +191,7 @@ async fn what_an_agent_says_of_its_plans_and_model_is_known_of_the_job_as_far_as
     });
     assert_eq!(answer.await.status(), 200);
     let facts = daemon.context.lock_state().fleet.facts_for_job(JobId(MALLEABLE), now()).unwrap();
-    let JobDeclaration { plans, model, gpus_per_node, .. } = facts.claims;
+    let JobDeclaration { plans, model, gpus_per_node, .. } = facts.declaration;
     let model_kept = ModelFacts { layers: Some(48), ..ModelFacts::from_params(1500.0) };
     assert_eq!((model, gpus_per_node), (Some(model_kept), Some(8)));
     let told: Vec<_> = plans.iter().map(|p| (p.name.0.as_str(), p.strategy, p.needs.cpus)).collect();

@@ -37,9 +37,12 @@ fn a_job_that_names_a_reservation_is_not_started() {
     let lead = snapshot.jobs.iter_mut().find(|j| j.id == LEAD).unwrap();
     lead.asks.reservation = "maintenance".to_owned();
     drop(rig.look_at(snapshot));
-    let standing = |id: JobId| rig.fleet.facts_for_job(id, rig.now).unwrap().standing;
-    assert_eq!(standing(LEAD), SchedulingState::Barred(StartBlocker::Reservation("maintenance".to_owned())));
-    assert_eq!(standing(JobId(LEAD.0 + 1)), SchedulingState::Waiting);
+    let scheduling_state = |id: JobId| rig.fleet.facts_for_job(id, rig.now).unwrap().scheduling_state;
+    assert_eq!(
+        scheduling_state(LEAD),
+        SchedulingState::Blocked(StartBlocker::Reservation("maintenance".to_owned()))
+    );
+    assert_eq!(scheduling_state(JobId(LEAD.0 + 1)), SchedulingState::Waiting);
 }
 
 #[test]
@@ -71,7 +74,7 @@ fn a_worker_that_asks_for_more_cpus_or_memory_gets_more_places() {
 fn a_job_without_suitable_places_is_barred() {
     let mut config = Config::default();
     config.gaps.lend = LendingMode::Gpus;
-    let bar = |comment: &str, gpus: u32| {
+    let blocker_text = |comment: &str, gpus: u32| {
         let mut rig: Rig = empty();
         rig.fleet = JobFleet::new(&config);
         rig.submit(LEAD);
@@ -86,16 +89,16 @@ fn a_job_without_suitable_places_is_barred() {
         snapshot.nodes = vec![Node { partitions, has, ..Node::new(n(1).place_name(0), node_type) }];
         snapshot.jobs[0].comment = comment.to_owned();
         drop(rig.look_at(snapshot));
-        match rig.fleet.facts_for_job(LEAD, rig.now).unwrap().standing {
-            SchedulingState::Barred(bar) => bar.describe_at(rig.now),
-            standing => format!("{standing:?}"),
+        match rig.fleet.facts_for_job(LEAD, rig.now).unwrap().scheduling_state {
+            SchedulingState::Blocked(blocker) => blocker.describe_at(rig.now),
+            state => format!("{state:?}"),
         }
     };
-    assert_eq!(bar("infill:gpus=1-4", 1), "Waiting");
-    assert_eq!(bar("infill:gpus=1-4", 0), "asks for GPUs, and no node of the partition has that");
-    assert_eq!(bar("infill:cpus=4-8;each=4", 0), "Waiting");
+    assert_eq!(blocker_text("infill:gpus=1-4", 1), "Waiting");
+    assert_eq!(blocker_text("infill:gpus=1-4", 0), "asks for GPUs, and no node of the partition has that");
+    assert_eq!(blocker_text("infill:cpus=4-8;each=4", 0), "Waiting");
     assert_eq!(
-        bar("infill:cpus=4-8;each=4", 1),
+        blocker_text("infill:cpus=4-8;each=4", 1),
         "asks for CPUs of nodes without GPUs, and no node of the partition has that"
     );
 }

@@ -365,6 +365,6 @@ pub fn progress() -> AgentEvent {
         step: None,
         loss: None,
         total: None,
-        opening: None,
+        startup: None,
     }
 }

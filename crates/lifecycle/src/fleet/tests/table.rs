@@ -215,7 +215,7 @@ fn consequences(out: &FleetOutcome, has_new_orders: bool) -> String {
         (!out.generations.is_empty(), 'g'),
         (!out.strikes.is_empty() || !out.trips.is_empty(), 'b'),
         (!out.interrupted.is_empty(), 'i'),
-        (!out.measured.is_empty(), 'm'),
+        (!out.progress.is_empty(), 'm'),
         (!out.ended.is_empty(), 'e'),
         (has_new_orders, 't'),
     ];

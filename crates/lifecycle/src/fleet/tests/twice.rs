@@ -83,14 +83,14 @@ fn the_reason_of_an_ended_job_is_its_end_and_not_its_last_plan() {
 
 #[test]
 fn a_pause_lasts_from_the_stop_until_the_first_samples() {
-    let pause = |rig: &Rig| rig.fleet.facts_for_job(LEAD, rig.now).unwrap().changing.pause;
+    let pause = |rig: &Rig| rig.fleet.facts_for_job(LEAD, rig.now).unwrap().resize.pause;
     let mut rig = fleet("running n1 n2");
     assert!(pause(&rig).is_some(), "it was launched a moment ago");
-    let opening = Some(WorkerStartup::default());
+    let startup = Some(WorkerStartup::default());
     let step = None;
     let loss = None;
     let first =
-        AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step, loss, total: None, opening };
+        AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step, loss, total: None, startup };
     drop(rig.report(LEAD, &n(1), first));
     assert_eq!(pause(&rig), None);
 }
@@ -137,7 +137,7 @@ fn a_job_that_is_called_back_has_waited_without_a_break() {
     drop(r.target(LEAD, &[]));
     drop(r.look());
     drop(r.look());
-    assert_eq!(r.fleet.facts_for_job(LEAD, r.now).unwrap().standing, SchedulingState::Waiting);
+    assert_eq!(r.fleet.facts_for_job(LEAD, r.now).unwrap().scheduling_state, SchedulingState::Waiting);
     assert_eq!(waits_since(&r), began);
     for _ in 0..2 {
         drop(r.target(LEAD, &[n(1)]));

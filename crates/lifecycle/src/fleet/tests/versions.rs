@@ -36,11 +36,11 @@ fn the_minimum_rate_refers_to_the_requested_or_the_submitted_size() {
         let dialect = AgentDialect::present_protocol();
         let hello = AuthenticatedHello { node, slurm_job: LEAD, address, port: 4000, running, spec, dialect };
         drop(rig.fleet.handle_hello(LEAD, hello, rig.now).unwrap());
-        rig.fleet.facts_for_job(LEAD, rig.now).unwrap().claims.at_least
+        rig.fleet.facts_for_job(LEAD, rig.now).unwrap().declaration.at_least
     };
     let asks = |nodes| RunSpec { as_asked: Some(RequestedSize { nodes }), ..RunSpec::default() };
-    assert_eq!(wants(asks(Some(4))), Some(MinimumRate::Asked(4)));
-    assert_eq!(wants(asks(None)), Some(MinimumRate::Asked(1)), "the smallest of 1-8");
+    assert_eq!(wants(asks(Some(4))), Some(MinimumRate::Requested(4)));
+    assert_eq!(wants(asks(None)), Some(MinimumRate::Requested(1)), "the smallest of 1-8");
     assert_eq!(wants(RunSpec { at_least: Some(9.0), ..asks(None) }), Some(MinimumRate::Rate(9.0)));
     assert_eq!(wants(RunSpec::default()), None);
 }

@@ -8,7 +8,7 @@ use super::checked_job::{CheckedJob, NodeGaps, holds_node, top_rate};
 use super::recomputed_value::{self, RecomputedValue};
 use super::rules::Violation;
 use super::{guarantees, host_capacity};
-use crate::plan::space::{MOST_TIES, problem::PlanningProblem, steps::TimeSteps};
+use crate::plan::space::{MAX_TIES, problem::PlanningProblem, steps::TimeSteps};
 use infill_model::{JobId, JobPlan, MalleableJob, NodeName, OptimalityProof, Plan, malleable::RateCurve};
 
 /// Relative difference at which an objective or a rate counts as wrong. Sums in another order differ by less.
@@ -21,7 +21,7 @@ const BOUND_TOLERANCE: f64 = 0.01;
 /// What planners may add to the score of a job to break ties, as a share of the most valuable one.
 const TIE_TOLERANCE: f64 = 1e-6;
 
-const _: () = assert!(MOST_TIES <= TIE_TOLERANCE, "the checker must tolerate the ties of planners");
+const _: () = assert!(MAX_TIES <= TIE_TOLERANCE, "the checker must tolerate the ties of planners");
 
 /// Checks a plan.
 ///
@@ -98,7 +98,7 @@ fn check_forecast_supply(
     let usable = problem.gaps.gaps.iter().filter(|g| g.holder.is_none_or(|h| planned_ids.contains(&h)));
     let mut ends: Vec<_> = usable.map(|g| g.usable_until).collect();
     ends.sort_unstable();
-    let blocks: BTreeMap<JobId, u32> = problem.jobs.iter().map(|j| (j.id, j.block)).collect();
+    let blocks: BTreeMap<JobId, u32> = problem.jobs.iter().map(|j| (j.id, j.places_per_node)).collect();
     for (at, until) in steps.ends().iter().skip(1).enumerate() {
         let mut nodes = 0;
         for planned in &plan.jobs {
@@ -263,8 +263,8 @@ fn check_nodes(
             found.push(Violation::NoGap { job, node });
             continue;
         };
-        if gaps.len() != facts.job.block.max(1) as usize {
-            found.push(Violation::OtherBlock { job, node: node.clone(), block: facts.job.block });
+        if gaps.len() != facts.job.places_per_node.max(1) as usize {
+            found.push(Violation::OtherBlock { job, node: node.clone(), block: facts.job.places_per_node });
         }
         if first_end.is_none_or(|end| first_to_end.usable_until < *end) {
             found.push(Violation::OutsideWindow { job, node: node.clone() });

@@ -122,7 +122,7 @@ fn lasting_gap<'a>(
     let gaps = NodeGaps::for_node(problem, node).filter(|gaps| gaps.is_held_by(job))?;
     let node_type = &gaps.first_to_end.node_type;
     let is_one_type = gaps.gaps.iter().all(|gap| gap.node_type == *node_type);
-    let is_whole = gaps.gaps.len() == job.block.max(1) as usize;
+    let is_whole = gaps.gaps.len() == job.places_per_node.max(1) as usize;
     let lasts = steps.ends().first().is_some_and(|end| gaps.first_to_end.usable_until >= *end);
     (is_one_type && is_whole && lasts).then_some(gaps.first_to_end)
 }
@@ -170,7 +170,7 @@ impl<'a> GuaranteeCheck<'a> {
 
     /// The number of nodes of a type that a job could make of free places.
     fn free_nodes(&self, job: &MalleableJob, node_type: &NodeType) -> u32 {
-        let block = job.block.max(1);
+        let block = job.places_per_node.max(1);
         let gaps = self.problem.gaps.gaps.iter().filter(|gap| gap.node_type == *node_type);
         let mut on_host: BTreeMap<Option<NodeName>, u32> = BTreeMap::new();
         for gap in gaps.filter(|gap| gap.holder.is_none() && self.is_usable(job, gap)) {
@@ -182,7 +182,7 @@ impl<'a> GuaranteeCheck<'a> {
     /// The number of nodes of a type that another job can certainly give to this one while it keeps its own
     /// minimum. The other job may keep just those that this one could use.
     fn spare_nodes(&self, other: &JobHolding<'_>, job: &MalleableJob, node_type: &NodeType) -> u32 {
-        let is_single = job.block <= 1 && other.facts.job.block <= 1;
+        let is_single = job.places_per_node <= 1 && other.facts.job.places_per_node <= 1;
         let is_of_type = other.lead.is_some_and(|lead| lead.node_type == *node_type);
         if !is_single || !is_of_type {
             return 0;

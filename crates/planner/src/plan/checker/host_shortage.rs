@@ -111,7 +111,7 @@ impl<'a> HostLeftovers<'a> {
         workers: u32,
     ) -> HostFit {
         let needs = plan_needs(job, node_type, exec_plan);
-        let block = job.block.max(1);
+        let block = job.places_per_node.max(1);
         let mut fits = WorkerFits::default();
         let mut takes = CpuMemory::default();
         for host in self.hosts.get(node_type).into_iter().flatten() {

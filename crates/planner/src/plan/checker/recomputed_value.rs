@@ -43,7 +43,7 @@ pub(crate) fn recompute_value<'a>(
     let mut value = RecomputedValue::default();
     for facts in facts {
         let job = recompute_job(problem, steps, &pool, facts);
-        let reluctance = problem.config.hysteresis * facts.job.reluctance * facts.present_worth;
+        let reluctance = problem.config.hysteresis * facts.job.hysteresis_share * facts.present_worth;
         value.net += job.made * facts.job.weight;
         value.reluctance += reluctance * f64::from(job.reluctant);
         let first = if facts.is_voluntary() { reluctance } else { 0.0 };
@@ -250,7 +250,7 @@ struct GapsByType<'a> {
 impl<'a> GapsByType<'a> {
     /// The type on which a job is fastest, among those with enough nodes that last until `end`.
     fn fastest_type(&self, job: &MalleableJob, end: UnixTime, nodes: usize) -> Option<&'a NodeType> {
-        let places = nodes * job.block.max(1) as usize;
+        let places = nodes * job.places_per_node.max(1) as usize;
         self.ends
             .get_or_init(|| self.ends_by_type())
             .iter()

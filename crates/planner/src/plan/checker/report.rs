@@ -36,9 +36,9 @@ fn job_verdict(round: &ReportContext<'_>, job: &MalleableJob) -> Option<JobVerdi
     let why = job_reason(round, job, planned);
     let had = job.held.len() as u32;
     let gets = planned.nodes.len() as u32;
-    let assured = guarantee_reason(round.problem, job, planned, &why);
+    let guarantee = guarantee_reason(round.problem, job, planned, &why);
     let hosts = host_shortage(round, job, planned, &why);
-    Some(JobVerdict { job: job.id, had, gets, why, hosts, assured })
+    Some(JobVerdict { job: job.id, had, gets, why, hosts, guarantee })
 }
 
 /// Whether a gap's window is long enough to start in.
@@ -96,15 +96,15 @@ impl<'a> ReportContext<'a> {
 
     /// The number of nodes on which the job could start if no other job had them, and how many the plan uses.
     fn startable(&self, job: &MalleableJob) -> (usize, usize) {
-        let kind = (job.excluded.list_id(), job.block.max(1));
+        let kind = (job.excluded.list_id(), job.places_per_node.max(1));
         *self.counted.borrow_mut().entry(kind).or_insert_with(|| {
-            if job.block > 1 { self.startable_blocks(job) } else { self.startable_places(job) }
+            if job.places_per_node > 1 { self.startable_blocks(job) } else { self.startable_places(job) }
         })
     }
 
     /// As [`ReportContext::startable`], for a job whose nodes are blocks of places of one host.
     fn startable_blocks(&self, job: &MalleableJob) -> (usize, usize) {
-        let block = job.block as usize;
+        let block = job.places_per_node as usize;
         let hosts = self
             .startable
             .chunk_by(|a: &&Gap, b: &&Gap| a.node.shares_host_with(&b.node) && a.node_type == b.node_type);
@@ -162,8 +162,8 @@ fn job_reason(round: &ReportContext<'_>, job: &MalleableJob, planned: &JobPlan) 
     if let Some(until) = problem.backs_off_until(job) {
         return JobReason::BacksOff { secs: until.secs_since(problem.now) };
     }
-    if let SchedulingState::Barred(bar) = &job.standing {
-        return JobReason::Barred { bar: bar.clone(), at: problem.now };
+    if let SchedulingState::Blocked(blocker) = &job.scheduling_state {
+        return JobReason::Blocked { blocker: blocker.clone(), at: problem.now };
     }
     let change = cost::first_change(job, planned);
     let secs = job.change_secs(change);
@@ -195,7 +195,7 @@ fn job_reason(round: &ReportContext<'_>, job: &MalleableJob, planned: &JobPlan) 
             leaving,
         },
         ChangeKind::Start if had == 0 => JobReason::Starts { gets, secs },
-        ChangeKind::Start => JobReason::StartsAnew { gets, secs, leaving },
+        ChangeKind::Start => JobReason::StartsAgain { gets, secs, leaving },
         ChangeKind::Park if can_stay => match (job.turn, taken_nodes(round, job)) {
             (Some(TurnState::Over), taken) if taken > 0 => JobReason::TurnEnds { had, taken },
             (_, taken) => JobReason::Outbid { had, taken },
@@ -252,13 +252,13 @@ fn guarantee_reason(
     planned: &JobPlan,
     why: &JobReason,
 ) -> Option<GuaranteeReason> {
-    use JobReason::{BacksOff, Barred, Busy, Drained};
-    let assured = job.assured.as_ref()?;
-    let decided = !matches!(why, Busy { .. } | Drained | BacksOff { .. } | Barred { .. });
+    use JobReason::{BacksOff, Blocked, Busy, Drained};
+    let guarantee = job.guarantee.as_ref()?;
+    let decided = !matches!(why, Busy { .. } | Drained | BacksOff { .. } | Blocked { .. });
     let gap = planned.nodes.first().and_then(|placement| problem.gap_at(&placement.node));
     let nodes = planned.nodes.len() as u32;
-    let is_met = gap.is_some_and(|gap| assured.is_enough(&gap.node_type, &planned.exec_plan, nodes));
-    decided.then(|| assured.outcome_reason(is_met))
+    let is_met = gap.is_some_and(|gap| guarantee.is_enough(&gap.node_type, &planned.exec_plan, nodes));
+    decided.then(|| guarantee.outcome_reason(is_met))
 }
 
 /// What hosts lack for a larger size of a job that gets nodes; `None` where something else decides.
@@ -268,12 +268,12 @@ fn host_shortage(
     planned: &JobPlan,
     why: &JobReason,
 ) -> Option<HostShortage> {
-    use JobReason::{Grows, Settled, Shrinks, Starts, StartsAnew, Swaps};
+    use JobReason::{Grows, Settled, Shrinks, Starts, StartsAgain, Swaps};
     let could_grow = round.problem.may_grow && !round.is_last_resort();
     let gap = planned.nodes.first().and_then(|placement| round.problem.gap_at(&placement.node))?;
     let is_open = matches!(
         why,
-        Settled(_) | Starts { .. } | StartsAnew { .. } | Grows { .. } | Shrinks { .. } | Swaps { .. }
+        Settled(_) | Starts { .. } | StartsAgain { .. } | Grows { .. } | Shrinks { .. } | Swaps { .. }
     );
     (could_grow && is_open).then(|| round.hosts.growth_shortage(job, planned, &gap.node_type))?
 }
@@ -311,7 +311,7 @@ fn leaving_nodes(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &Malleab
 
 fn node_shortage(round: &ReportContext<'_>, job: &MalleableJob) -> NodeShortage {
     let (free, _) = round.startable(job);
-    NodeShortage { least: job.sizes.min(), free, window_secs: round.problem.min_window_secs }
+    NodeShortage { min_nodes: job.sizes.min(), free, window_secs: round.problem.min_window_secs }
 }
 
 /// Why a job that holds nothing still gets nothing.
@@ -324,19 +324,19 @@ fn waiting_reason(round: &ReportContext<'_>, job: &MalleableJob) -> JobReason {
         return JobReason::WaitsForPlan;
     }
     let (all, taken) = round.startable(job);
-    let least = job.sizes.min();
-    if (all as u32) < least {
+    let min_nodes = job.sizes.min();
+    if (all as u32) < min_nodes {
         return JobReason::WaitsForNodes(node_shortage(round, job));
     }
     if !round.has_rate(job) {
         return JobReason::WaitsForRate;
     }
-    let is_short = ((all - taken) as u32) < least;
+    let is_short = ((all - taken) as u32) < min_nodes;
     if let Some(place) = job.turn.and_then(TurnState::queue_position).filter(|_| is_short) {
         return JobReason::WaitsForTurn(place);
     }
     if is_short {
-        return JobReason::WaitsForOthers { least, taken, all, window_secs: problem.min_window_secs };
+        return JobReason::WaitsForOthers { min_nodes, taken, all, window_secs: problem.min_window_secs };
     }
     if let Some(shortage) = round.hosts.start_shortage(job) {
         return JobReason::WaitsForHosts(shortage);
@@ -410,7 +410,7 @@ fn round_notes(round: &ReportContext<'_>) -> Vec<RoundNote> {
     let of_status = match &round.plan.status {
         SolveStatus::Optimal | SolveStatus::Trivial => None,
         SolveStatus::TimeLimit { gap } => Some(RoundNote::OutOfTime { gap: *gap }),
-        SolveStatus::Unasked { gap } => Some(RoundNote::Unasked { gap: *gap }),
+        SolveStatus::SolverNotUsed { gap } => Some(RoundNote::SolverNotUsed { gap: *gap }),
         SolveStatus::Fallback(why) => Some(RoundNote::NoSolver(why.clone())),
         SolveStatus::LastResort(why) => Some(RoundNote::NotPlanned(why.clone())),
     };

@@ -143,7 +143,7 @@ fn wrong_host_shares() -> Vec<WrongPlan> {
                 w.gaps.gaps[1].holder = None;
                 w.jobs[1].held = Vec::new();
                 w.jobs[1].lead_node = None;
-                w.jobs[1].standing = SchedulingState::Waiting;
+                w.jobs[1].scheduling_state = SchedulingState::Waiting;
             },
             |_| (),
         ),
@@ -199,7 +199,7 @@ fn wrong_plans(rule: Rule) -> Vec<WrongPlan> {
         ],
         Rule::Drain => vec![wrong(RUNS, |w| w.drain = true, |_| ())],
         Rule::BackOff => {
-            vec![wrong(WAITS, |w| w.jobs[0].standing = SchedulingState::BackOff(NOW + 40), |_| ())]
+            vec![wrong(WAITS, |w| w.jobs[0].scheduling_state = SchedulingState::BackOff(NOW + 40), |_| ())]
         }
         // A node is new unless both the job and the gap say that the job holds it.
         Rule::Pause => vec![
@@ -252,7 +252,7 @@ fn wrong_plans(rule: Rule) -> Vec<WrongPlan> {
         }
         Rule::Foreign => vec![wrong(WAITS, |w| w.gaps.gaps[0].holder = Some(JobId(77)), |_| ())],
         Rule::OneType => vec![wrong(WAITS, |w| w.gaps.gaps[0].node_type = NodeType::new("b"), |_| ())],
-        Rule::Block => vec![wrong(WAITS, |w| w.jobs[0].block = 2, |_| ())],
+        Rule::Block => vec![wrong(WAITS, |w| w.jobs[0].places_per_node = 2, |_| ())],
         Rule::Host => wrong_host_shares(),
         Rule::LeadFirst => vec![wrong(RUNS, as_it_was, |p| p.jobs[0].nodes.swap(0, 1))],
         Rule::Lease => vec![wrong(WAITS, as_it_was, |p| {

@@ -199,7 +199,7 @@ impl<'a> ForecastWalk<'a> {
 
     /// The type on which the job is fastest, among those with enough nodes in the step.
     fn fastest_type(&self, step: usize, nodes: u32) -> Option<&'a NodeType> {
-        let places = nodes.saturating_mul(self.job.block.max(1));
+        let places = nodes.saturating_mul(self.job.places_per_node.max(1));
         self.supply
             .iter()
             .filter(|(_, counts)| counts.get(step).is_some_and(|n| *n >= places))

@@ -91,7 +91,7 @@ fn lasting_nodes<'a, 'j>(
     let mut nodes: Vec<KeptNode<'_, '_>> = Vec::with_capacity(job.held.len());
     for HeldNode { node, .. } in &job.held {
         let Some(gap) = problem.held_gap(job, node) else { continue };
-        let is_whole = node.single_places().len() == job.block.max(1) as usize;
+        let is_whole = node.single_places().len() == job.places_per_node.max(1) as usize;
         if is_whole && gap.node_type == *node_type && steps.steps_through(gap.usable_until) > 0 {
             nodes.push((node, gap));
         }

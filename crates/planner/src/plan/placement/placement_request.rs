@@ -51,7 +51,7 @@ impl PlacementRequest<'_> {
                 lead == node || (lead.is_block() && lead.single_places().contains(node))
             });
         // A block that it gives up is still occupied when the new one begins.
-        let is_own = self.job.block > 1 && slot.gap.holder == Some(self.job.id);
+        let is_own = self.job.places_per_node > 1 && slot.gap.holder == Some(self.job.id);
         !is_old_lead && !is_own && !slots::job_excludes(self.job, node)
     }
 }

@@ -97,7 +97,7 @@ fn is_valid_plan(space: &DecisionSpace<'_>, placed: &PlacementResult) -> bool {
 
 /// Whether each job that can reach its promised rate does so.
 fn keeps_guarantees(space: &DecisionSpace<'_>, placed: &PlacementResult) -> bool {
-    space.promises.kept.iter().all(|job| {
+    space.promises.jobs.iter().all(|job| {
         let job = space.jobs[*job].job;
         let planned = placed.plan.job_plan(job.id).zip(job.active_guarantee());
         planned.is_some_and(|(planned, promise)| {

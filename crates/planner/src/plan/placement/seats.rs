@@ -129,7 +129,7 @@ fn seat_nearby(
     let mut best: Option<(NetworkSpread, Vec<Vec<NodeSlots>>)> = None;
     for order in [|seats: usize| -(seats as i64), |seats| seats as i64, |_| 0] {
         jobs.sort_by_key(|(job, steps)| {
-            let block = space.jobs[*job].job.block.max(1);
+            let block = space.jobs[*job].job.places_per_node.max(1);
             (!favoured.contains(job), std::cmp::Reverse(block), order(steps.len()), *job)
         });
         let mut near = near.clone();
@@ -234,7 +234,7 @@ fn seats_of(
         needed.push(needed.last().map_or(fresh, |before| fresh.min(*before)));
     }
     let seats = needed.first().copied().unwrap_or(0);
-    let size = job.block.max(1);
+    let size = job.places_per_node.max(1);
     let bulk =
         space.shares.as_ref().map_or(size, |shares| size.max(places_needed(space, shares, job, first)));
     let mut found = Vec::with_capacity(seats as usize);
@@ -252,7 +252,7 @@ fn places_needed(
     job: &MalleableJob,
     spec: &JobOption,
 ) -> u32 {
-    let own = shares.least[spec.node_type];
+    let own = shares.smallest_shares[spec.node_type];
     let needs = plan_needs(job, &space.types[spec.node_type], &spec.exec_plan);
-    HostBudget::places_needed(needs.host_portion(own.scaled_by(job.block.max(1))), own)
+    HostBudget::places_needed(needs.host_portion(own.scaled_by(job.places_per_node.max(1))), own)
 }

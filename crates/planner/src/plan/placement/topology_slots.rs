@@ -185,7 +185,7 @@ impl<'t> TopologySlots<'t> {
         }
         let mut search = SeatSearch {
             request,
-            size: request.job.block.max(1) as usize,
+            size: request.job.places_per_node.max(1) as usize,
             needs: vec![0; space.steps.len() + 1],
             on_leaves,
             in_pools,

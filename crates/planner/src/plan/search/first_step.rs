@@ -65,7 +65,7 @@ pub(crate) fn solve_knapsack(space: &DecisionSpace<'_>) -> Option<KnapsackResult
 /// bind.
 fn is_knapsack_limit(space: &DecisionSpace<'_>, limit: usize) -> bool {
     let limit = &space.limits[limit];
-    match limit.of {
+    match limit.resource {
         LimitedResource::Nodes(..) => limit.step == 0 && limit.most > 0,
         LimitedResource::Changes => (limit.most as usize) < space.jobs.len(),
         LimitedResource::StartNodes(..)

@@ -1,9 +1,9 @@
-//! A plan without a solver. It starts from the present state, from a knapsack, and from prices, and
+//! A plan without a solver. It starts from the present state, from a knapsack, and from multipliers, and
 //! improves each schedule one job at a time.
 //!
 //! It is the plan in hand before the solver is asked, the solver's first incumbent, and the plan where
 //! there is no solver. With one step it is exact wherever the knapsack is; with more, the bound that
-//! comes with the prices says how good it is.
+//! comes with the multipliers says how good it is.
 
 use infill_model::BoundSource;
 
@@ -23,25 +23,25 @@ const PRICES_A_SCHEDULE: usize = 5;
 
 /// Most options that one sweep of each of these schedules looks at: some tenths of a second. Where very
 /// many jobs compete there are fewer schedules.
-const MOST_OPERATIONS: usize = 5_000_000;
+const MAX_OPERATIONS: usize = 5_000_000;
 
 /// Schedules that are made from prices at least.
-const FEWEST_SCHEDULES: usize = 2;
+const MIN_SCHEDULES: usize = 2;
 
 /// Schedules that are improved by exchanges.
 const KEPT_SCHEDULES: usize = 3;
 
 /// Paths of all jobs together from which exchanges choose.
-const MOST_PATHS: usize = 3_600;
+const MAX_PATHS: usize = 3_600;
 
 /// Paths of each job from which they choose at least, as long as all together are not more than the most.
-const FEWEST_PATHS: usize = 100;
-const MOST_PATHS_IN_ALL: usize = 30_000;
+const MIN_PATHS: usize = 100;
+const MAX_PATHS_IN_ALL: usize = 30_000;
 
 /// Paths that are tried in exchanges, for each job, at least and at most: some milliseconds to some tens.
 const TRIES_A_JOB: usize = 6_000;
-const FEWEST_TRIES: usize = 120_000;
-const MOST_TRIES: usize = 1_200_000;
+const MIN_TRIES: usize = 120_000;
+const MAX_TRIES: usize = 1_200_000;
 
 /// Options of a sweep that are as much work as trying one path.
 const OPTIONS_A_TRY: usize = 4;
@@ -59,7 +59,7 @@ pub(crate) struct Incumbent {
     /// Other good schedules, the best first: for when the counts of the best cannot be laid on named
     /// nodes as they are.
     pub others: Vec<Schedule>,
-    /// Prices and what they prove.
+    /// The multipliers, and what they prove.
     pub priced: LagrangianBound,
     /// No schedule scores more than this.
     pub bound: f64,
@@ -89,7 +89,7 @@ pub(crate) fn find_incumbent(space: &DecisionSpace<'_>) -> Incumbent {
     }
     let known = best.score();
     let start = MultiplierStart::whole_space(space);
-    let schedules = (MOST_OPERATIONS / count_options(space).max(1)).max(FEWEST_SCHEDULES);
+    let schedules = (MAX_OPERATIONS / count_options(space).max(1)).max(MIN_SCHEDULES);
     let prices_a_schedule = (start.iterations / schedules).max(PRICES_A_SCHEDULE);
     let priced = multipliers::optimize_multipliers(space, start, known, |iteration, prices, relaxed| {
         if iteration % prices_a_schedule == prices_a_schedule - 1 {
@@ -104,7 +104,7 @@ pub(crate) fn find_incumbent(space: &DecisionSpace<'_>) -> Incumbent {
         others: Vec::new(),
         priced,
         bound,
-        by: BoundSource::Prices,
+        by: BoundSource::Multipliers,
     };
     if !in_hand.is_within(space.problem.config.mip_gap) {
         best.exchange_best(&in_hand.priced);
@@ -190,13 +190,13 @@ impl<'a> BestSchedules<'a> {
         let slack = (priced.bound - self.score()).max(0.0);
         let jobs = self.space.jobs.len();
         let each = |all: usize| all / jobs.max(1);
-        let most = each(MOST_PATHS).max(FEWEST_PATHS).min(each(MOST_PATHS_IN_ALL).max(1));
+        let most = each(MAX_PATHS).max(MIN_PATHS).min(each(MAX_PATHS_IN_ALL).max(1));
         let pools: Vec<PathPool> =
             (0..jobs).map(|job| PathPool::within_regret(self.space, job, priced, slack, most)).collect();
         let good_enough = self.space.problem.config.mip_gap * self.score().abs();
         let least = good_enough * EXCHANGE_SHARE;
         let terms = ExchangeTerms { pools: &pools, priced, least };
-        let mut tries = (TRIES_A_JOB * pools.len()).clamp(FEWEST_TRIES, MOST_TRIES);
+        let mut tries = (TRIES_A_JOB * pools.len()).clamp(MIN_TRIES, MAX_TRIES);
         let a_sweep = count_options(self.space) / OPTIONS_A_TRY;
         for (_, mut schedule) in self.schedules.clone() {
             while exchange::improve_by_exchange(self.space, terms, &mut tries, &mut schedule)

@@ -37,7 +37,8 @@ impl BlockLayout {
     /// The blocks of a problem's jobs on these slots.
     pub fn from_slots(problem: &PlanningProblem<'_>, slots: &[NodeSlot<'_>]) -> BlockLayout {
         let planned: Vec<_> = problem.jobs.iter().filter(|j| !problem.is_busy(j)).collect();
-        let mut levels: Vec<BlockSize> = planned.iter().map(|j| j.block.max(1)).chain([1]).collect();
+        let mut levels: Vec<BlockSize> =
+            planned.iter().map(|j| j.places_per_node.max(1)).chain([1]).collect();
         levels.sort_unstable();
         levels.dedup();
         if levels.len() == 1 {
@@ -49,9 +50,10 @@ impl BlockLayout {
             let next = numbers.len();
             host.push(*numbers.entry(slot.gap.node.host()).or_insert(next));
         }
-        let size_of: FxHashMap<JobId, BlockSize> = planned.iter().map(|j| (j.id, j.block.max(1))).collect();
+        let size_of: FxHashMap<JobId, BlockSize> =
+            planned.iter().map(|j| (j.id, j.places_per_node.max(1))).collect();
         let held = slots.iter().map(|s| s.gap.holder.and_then(|h| size_of.get(&h).copied()).unwrap_or(0));
-        let jobs = planned.iter().filter(|j| j.block > 1).count();
+        let jobs = planned.iter().filter(|j| j.places_per_node > 1).count();
         BlockLayout { levels, held: held.collect(), host, hosts: numbers.len(), jobs }
     }
 

@@ -31,7 +31,7 @@ const TIES_FOR_STAYING: f64 = 0.5;
 const TIES_FOR_AGE: f64 = 1.0;
 
 /// The most that ties add to the score of a job, as a share of the largest value in the round.
-pub(crate) const MOST_TIES: f64 = TIE_SHARE * (TIES_FOR_KEEPING + TIES_FOR_STAYING + TIES_FOR_AGE);
+pub(crate) const MAX_TIES: f64 = TIE_SHARE * (TIES_FOR_KEEPING + TIES_FOR_STAYING + TIES_FOR_AGE);
 
 impl<'a> DecisionSpace<'a> {
     /// The decision space of a problem.
@@ -62,7 +62,7 @@ impl<'a> DecisionSpace<'a> {
             limit_at,
             promises: FirstStepGuarantees::default(),
             by_stability,
-            counted: SharedCounts::default(),
+            shared_counts: SharedCounts::default(),
         };
         let mut jobs: Vec<_> = problem.jobs.iter().filter(|j| !problem.is_busy(j)).collect();
         jobs.sort_by_key(|j| j.id);
@@ -95,7 +95,7 @@ impl<'a> DecisionSpace<'a> {
 
     /// Held nodes in the order in which a job keeps them.
     fn kept_order(&self, job: &MalleableJob) -> Vec<KeptSlots> {
-        let block = job.block.max(1) as usize;
+        let block = job.places_per_node.max(1) as usize;
         let lead = job.lead_node.as_ref().filter(|node| self.problem.held_gap(job, node).is_some());
         let Some(lead) = lead.and_then(|node| self.slots_of(node)).filter(|slots| slots.len() == block)
         else {

@@ -78,7 +78,7 @@ pub(crate) fn later_rate(
 /// Weighted samples that a change of the job must gain beyond its cost: a share of what the job would make
 /// without a change.
 pub(crate) fn change_reluctance(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> f64 {
-    problem.config.hysteresis * job.reluctance * present_value(problem, steps, job)
+    problem.config.hysteresis * job.hysteresis_share * present_value(problem, steps, job)
 }
 
 /// Weighted samples that the job would make over the horizon if it kept what it holds until the first of

@@ -87,7 +87,7 @@ pub(crate) struct DecisionSpace<'a> {
     /// See [`DecisionSpace::by_stability`].
     pub by_stability: OnceCell<Vec<usize>>,
     /// Counts for one job that hold for others too.
-    pub counted: SharedCounts,
+    pub shared_counts: SharedCounts,
 }
 
 /// Counts that jobs share, by the identity of their list of excluded nodes (0 where the list is empty).
@@ -103,7 +103,7 @@ pub(crate) struct SharedCounts {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FirstStepGuarantees {
     /// Jobs of the space that keep their promised rate, whatever else is planned.
-    pub kept: Vec<usize>,
+    pub jobs: Vec<usize>,
     /// Pairs of a job and its option in the first step, where the schedule to start from departs from what
     /// each job keeps.
     pub first: Vec<(usize, usize)>,
@@ -141,7 +141,7 @@ impl<'a> DecisionSpace<'a> {
     /// For each step the number of nodes of a type that last through it and that the job may have: nodes on
     /// which jobs may start, without those that it must avoid, and the nodes that it holds.
     pub fn available_nodes(&self, job: &MalleableJob, node_type: usize) -> Vec<u32> {
-        if job.block > 1 {
+        if job.places_per_node > 1 {
             return self.blocks_for(job, node_type);
         }
         let mut count: Vec<u32> = self.supply[node_type].startable.clone();
@@ -161,7 +161,7 @@ impl<'a> DecisionSpace<'a> {
     /// For each type and step the number of nodes on a list that last through the step and on which jobs may
     /// start. Jobs that avoid the same nodes share one list, and so this count.
     fn count_avoided(&self, list: &ExcludedNodes) -> Rc<Vec<Vec<u32>>> {
-        let mut by_list = self.counted.avoided.borrow_mut();
+        let mut by_list = self.shared_counts.avoided.borrow_mut();
         let counts = by_list.entry(list.list_id()).or_insert_with(|| {
             let mut count = vec![vec![0; self.steps.len()]; self.types.len()];
             let slots = list.iter().filter_map(|node| self.slot_at(node)).map(|i| &self.slots[i]);
@@ -178,8 +178,8 @@ impl<'a> DecisionSpace<'a> {
         if !job.held.is_empty() {
             return self.count_blocks(job, node_type);
         }
-        let kind = (job.excluded.list_id(), job.block, node_type);
-        let mut by_kind = self.counted.blocks.borrow_mut();
+        let kind = (job.excluded.list_id(), job.places_per_node, node_type);
+        let mut by_kind = self.shared_counts.blocks.borrow_mut();
         by_kind.entry(kind).or_insert_with(|| self.count_blocks(job, node_type)).clone()
     }
 
@@ -187,7 +187,7 @@ impl<'a> DecisionSpace<'a> {
     fn count_blocks(&self, job: &MalleableJob, node_type: usize) -> Vec<u32> {
         let mut counts = Vec::with_capacity(self.steps.len());
         for step in 0..self.steps.len() {
-            counts.push(self.blocks.count_blocks(job.block, |i| {
+            counts.push(self.blocks.count_blocks(job.places_per_node, |i| {
                 let slot = &self.slots[i];
                 slot.node_type == node_type
                     && slot.lasts > step
@@ -225,7 +225,7 @@ impl<'a> DecisionSpace<'a> {
     /// The number of places that an option takes: its nodes times their block.
     pub fn places_used(&self, job: usize, option: usize) -> f64 {
         let JobSpace { job, options, .. } = &self.jobs[job];
-        f64::from(options[option].nodes) * f64::from(job.block.max(1))
+        f64::from(options[option].nodes) * f64::from(job.places_per_node.max(1))
     }
 
     /// The score of a schedule, which the solver maximises.

@@ -23,11 +23,11 @@ pub(crate) fn apply_guarantees(space: &mut DecisionSpace<'_>) {
     for job in &kept {
         forbid_below_guarantee(space, *job);
     }
-    space.promises.kept = kept;
+    space.promises.jobs = kept;
     let brought = first_within_reach(space, &short);
     if let Some((job, first)) = &brought {
         forbid_below_guarantee(space, *job);
-        space.promises.kept.push(*job);
+        space.promises.jobs.push(*job);
         space.promises.first.clone_from(first);
         forbid_parking(space, *job);
     }
@@ -219,7 +219,7 @@ fn bring_to_guarantee(
         let donors = pool.donors_for(space, job, node_type);
         let own: u32 = space.jobs[job].kept_order.iter().map(|kept| kept.slots.len() as u32).sum();
         let available = pool.free[node_type] + own + donors.iter().map(|(_, places)| places).sum::<u32>();
-        if fresh * space.jobs[job].job.block.max(1) > available {
+        if fresh * space.jobs[job].job.places_per_node.max(1) > available {
             return None;
         }
         let mut first = vec![(job, way)];
@@ -267,7 +267,7 @@ fn has_seats(space: &DecisionSpace<'_>, schedule: &Schedule, job: usize) -> bool
     let Some(spec) = schedule[job].first().and_then(|option| space.jobs[job].options.get(*option)) else {
         return false;
     };
-    let block = taker.block.max(1);
+    let block = taker.places_per_node.max(1);
     let lead = taker.lead_node.as_ref().filter(|_| spec.family == OptionFamily::Fresh);
     let lead_places = lead.map(NodeName::single_places).unwrap_or_default();
     let mut free_on: FxHashMap<_, u32> = FxHashMap::default();
@@ -331,5 +331,5 @@ fn count_startable(space: &DecisionSpace<'_>, job: &MalleableJob, node_type: &No
         .filter(|gap| gap.usable_until.secs_since(problem.now) >= problem.min_window_secs)
         .filter(|gap| !job_excludes(job, &gap.node))
         .count();
-    places as u32 / job.block.max(1)
+    places as u32 / job.places_per_node.max(1)
 }

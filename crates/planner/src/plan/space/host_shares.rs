@@ -23,7 +23,7 @@ use infill_model::{CpuMemory, Gap, JobId, MalleableJob, NodeName, NodeType};
 
 /// The largest number of needs for which a node type has rows of their own; one limit for CPUs, one for
 /// memory.
-const MOST_NEEDS: usize = 4;
+const MAX_NEEDS: usize = 4;
 
 /// A resource of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub(crate) struct HostShares {
     /// All hosts. A host whose CPUs and memory are not counted has unlimited capacity.
     pub hosts: Vec<HostCapacity>,
     /// For each type the smallest share of a place; nothing where shares are not counted.
-    pub least: Vec<CpuMemory>,
+    pub smallest_shares: Vec<CpuMemory>,
     /// The rows: type, resource, and the amount that counts as one unit.
     pub rows: Vec<(usize, HostResource, u64)>,
 }
@@ -82,8 +82,8 @@ impl HostShares {
         types: &[NodeType],
         slots: &[NodeSlot<'_>],
     ) -> Option<HostShares> {
-        let least = min_shares(types, slots);
-        let rows = share_rows(problem, types, slots, &least);
+        let smallest_shares = min_shares(types, slots);
+        let rows = share_rows(problem, types, slots, &smallest_shares);
         if rows.is_empty() {
             return None;
         }
@@ -111,7 +111,7 @@ impl HostShares {
         }
         let all = own.iter().zip(&gaps).zip(&held);
         let hosts = all.map(|((own, gaps), held)| host_capacity(steps, own, gaps, held)).collect();
-        Some(HostShares { host, hosts, least, rows })
+        Some(HostShares { host, hosts, smallest_shares, rows })
     }
 
     /// Units of a resource on all hosts of a type in a step. Each host's capacity is rounded down by itself.
@@ -181,7 +181,7 @@ fn share_rows(
         }
         let mut all: Vec<(CpuMemory, CpuMemory)> = Vec::new();
         for job in problem.jobs {
-            let own = own.scaled_by(job.block.max(1));
+            let own = own.scaled_by(job.places_per_node.max(1));
             let rates = job.rates.iter().filter(|r| r.node_type.as_ref().is_none_or(|t| t == node_type));
             all.extend(rates.map(|rate| (rate.needs.host_portion(own), own)));
         }
@@ -193,7 +193,7 @@ fn share_rows(
             let mut needs: Vec<u64> = over.map(|(needs, _)| host_resource.amount_in(*needs)).collect();
             needs.sort_unstable_by(|a, b| b.cmp(a));
             needs.dedup();
-            needs.truncate(MOST_NEEDS);
+            needs.truncate(MAX_NEEDS);
             if needs.is_empty() {
                 continue;
             }

@@ -15,10 +15,10 @@ use infill_model::ExcludedNodes;
 
 /// The largest number of sets of excluded nodes with limits of their own. Each set costs as much in every
 /// step of every search. Placement finds out about the other sets.
-const MOST_SETS: usize = 16;
+const MAX_SETS: usize = 16;
 
 /// The largest number of sets that are compared to find sets that contain another one.
-const MOST_COMPARED: usize = 64;
+const MAX_COMPARED: usize = 64;
 
 /// A resource, with the excluded nodes where it is [`LimitedResource::Allowed`].
 type LimitSource = (LimitedResource, Option<Rc<AvoidedNodes>>);
@@ -43,7 +43,7 @@ pub(crate) fn add_limits(space: &mut DecisionSpace<'_>) {
         for ((resource, avoided), place) in sources.iter().zip(at) {
             let Some(most) = max_amount(space, step, *resource, avoided.as_deref()) else { continue };
             *place = Some(limits.len());
-            limits.push(StepLimit { of: *resource, step, most });
+            limits.push(StepLimit { resource: *resource, step, most });
         }
     }
     for job in 0..space.jobs.len() {
@@ -161,9 +161,9 @@ fn is_usable(slot: &NodeSlot<'_>, node_type: usize, step: usize) -> bool {
 fn avoided_sets(space: &DecisionSpace<'_>) -> Vec<Rc<AvoidedNodes>> {
     let sets = exclusion_sets(space);
     let mut found: Vec<ExclusionSet> = Vec::new();
-    for (set, jobs) in sets.iter().take(MOST_SETS) {
+    for (set, jobs) in sets.iter().take(MAX_SETS) {
         let mut all = jobs.clone();
-        for (other, jobs) in sets.iter().take(MOST_COMPARED) {
+        for (other, jobs) in sets.iter().take(MAX_COMPARED) {
             if other.len() > set.len() && set.iter().all(|node| other.contains(node)) {
                 all.extend(jobs);
             }
@@ -247,7 +247,7 @@ fn option_amount(
         }
         LimitedResource::Changes => return f64::from(u8::from(spec.voluntary)),
     };
-    f64::from(if t == spec.node_type { nodes * blocks_in(job.job.block, level) } else { 0 })
+    f64::from(if t == spec.node_type { nodes * blocks_in(job.job.places_per_node, level) } else { 0 })
 }
 
 /// The number of nodes that an option keeps and that have a slot which passes the test.
@@ -273,7 +273,7 @@ pub(crate) fn host_units(
     let Some(shares) = &space.shares else { return 0 };
     let unit = unit.max(1);
     let needs = plan_needs(job.job, &space.types[spec.node_type], &spec.exec_plan);
-    let own = shares.least[spec.node_type].scaled_by(job.job.block.max(1));
+    let own = shares.smallest_shares[spec.node_type].scaled_by(job.job.places_per_node.max(1));
     let per_fresh = host_resource.amount_in(needs.host_portion(own)) / unit;
     let fresh = per_fresh.saturating_mul((spec.nodes - spec.kept).into());
     job.kept_order

@@ -17,7 +17,7 @@ pub(crate) mod step_table;
 pub(crate) mod steps;
 pub(crate) mod worker_places;
 
-pub(crate) use build::MOST_TIES;
+pub(crate) use build::MAX_TIES;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -169,7 +169,7 @@ fn plans_for_size(
     let Some((shares, best)) = space.shares.as_ref().zip(best.as_ref()) else {
         return best.into_iter().chain(promised).collect();
     };
-    let own = shares.least[node_type].scaled_by(job.block.max(1));
+    let own = shares.smallest_shares[node_type].scaled_by(job.places_per_node.max(1));
     let mut others: Vec<(ExecPlan, f64)> = Vec::new();
     for plan in job.rates.iter().map(|rate| &rate.exec_plan) {
         let is_new = *plan != best.0 && others.iter().all(|(other, _)| other != plan);

@@ -25,7 +25,7 @@ pub struct PlanningProblem<'a> {
     /// How switches connect the nodes, where that is known.
     pub topology: Option<&'a Topology>,
     /// The index of each node's gap, because gaps are looked up often.
-    places: FxHashMap<&'a NodeName, usize>,
+    gap_index_by_node: FxHashMap<&'a NodeName, usize>,
 }
 
 impl<'a> PlanningProblem<'a> {
@@ -37,11 +37,21 @@ impl<'a> PlanningProblem<'a> {
         config: &'a PlannerConfig,
         min_window_secs: f64,
     ) -> Self {
-        let places = gaps.gaps.iter().enumerate().map(|(at, gap)| (&gap.node, at)).collect();
+        let gap_index_by_node = gaps.gaps.iter().enumerate().map(|(at, gap)| (&gap.node, at)).collect();
         let may_grow = true;
         let drain = false;
         let topology = None;
-        PlanningProblem { now, gaps, jobs, config, min_window_secs, may_grow, drain, topology, places }
+        PlanningProblem {
+            now,
+            gaps,
+            jobs,
+            config,
+            min_window_secs,
+            may_grow,
+            drain,
+            topology,
+            gap_index_by_node,
+        }
     }
 
     /// The gap of this node. For a block it is the gap that ends first; `None` unless each place is a gap.
@@ -63,7 +73,7 @@ impl<'a> PlanningProblem<'a> {
 
     /// The index of this node's gap.
     pub fn gap_index(&self, node: &NodeName) -> Option<usize> {
-        self.places.get(node).copied()
+        self.gap_index_by_node.get(node).copied()
     }
 
     /// The gap of a node that the job holds; `None` where the node is not a gap any more, or another job
@@ -89,17 +99,17 @@ impl<'a> PlanningProblem<'a> {
 
     /// Whether the job is in the middle of a change and must be left as it is.
     pub fn is_busy(&self, job: &MalleableJob) -> bool {
-        job.standing == SchedulingState::Busy
+        job.scheduling_state == SchedulingState::Busy
     }
 
     /// Whether the job may not start now.
     pub(crate) fn is_barred(&self, job: &MalleableJob) -> bool {
-        matches!(job.standing, SchedulingState::Barred(_)) || self.backs_off_until(job).is_some()
+        matches!(job.scheduling_state, SchedulingState::Blocked(_)) || self.backs_off_until(job).is_some()
     }
 
     /// The moment until which the job may not start; `None` if that moment has passed or there is none.
     pub(crate) fn backs_off_until(&self, job: &MalleableJob) -> Option<UnixTime> {
-        match job.standing {
+        match job.scheduling_state {
             SchedulingState::BackOff(until) if until > self.now => Some(until),
             _ => None,
         }
@@ -107,7 +117,7 @@ impl<'a> PlanningProblem<'a> {
 
     /// Seconds for which the job must still stay as it is after its last rescale; `None` if it may change.
     pub(crate) fn stays_secs(&self, job: &MalleableJob) -> Option<f64> {
-        let stays_secs = self.config.min_stay_secs * job.reluctance + job.stay_secs;
+        let stays_secs = self.config.min_stay_secs * job.hysteresis_share + job.stay_secs;
         let left = stays_secs - self.now.secs_since(job.last_change?);
         (left > 0.0 && !job.held.is_empty()).then_some(left)
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StepLimit {
     /// The limited resource.
-    pub of: LimitedResource,
+    pub resource: LimitedResource,
     /// The step, from 0.
     pub step: usize,
     /// The largest amount that may be used.

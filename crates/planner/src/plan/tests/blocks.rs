@@ -147,7 +147,8 @@ pub(super) fn world(seed: u64) -> World {
         }
         if let Some(first) = job.held.first() {
             job.lead_node = Some(first.node.clone());
-            job.standing = if r.chance(15) { SchedulingState::Busy } else { SchedulingState::Running };
+            job.scheduling_state =
+                if r.chance(15) { SchedulingState::Busy } else { SchedulingState::Running };
         }
         job.held.sort_by(|a, b| a.node.cmp(&b.node));
         if r.chance(20) {

@@ -53,7 +53,8 @@ fn ask(world: World) -> Result<Option<(Schedule, SolveBound)>, String> {
         .filter_map(|job| Some(path::best_path(&space, job, &space.jobs[job].gains)?.1))
         .sum();
     let priced = LagrangianBound { prices: vec![0.0; space.limits.len()], bound };
-    let in_hand = Incumbent { schedule, score, others: Vec::new(), priced, bound, by: BoundSource::Prices };
+    let in_hand =
+        Incumbent { schedule, score, others: Vec::new(), priced, bound, by: BoundSource::Multipliers };
     let gives_up = Broken(|_, _| Err(SolverError::Failed("asked".to_owned())));
     improve::improve_incumbent(&space, &gives_up, &in_hand)
 }
@@ -87,7 +88,8 @@ fn of_many_different_exclusion_sets_few_become_limits() {
     assert!(lists.len() > 30, "{} lists", lists.len());
     let problem = world.problem();
     let space = DecisionSpace::from_problem(&problem);
-    let rows = space.limits.iter().filter(|limit| matches!(limit.of, LimitedResource::Allowed(..))).count();
+    let rows =
+        space.limits.iter().filter(|limit| matches!(limit.resource, LimitedResource::Allowed(..))).count();
     assert!((1..=16 * space.steps.len()).contains(&rows), "{rows} limits in {} steps", space.steps.len());
     let plan = plan_without_solver(&problem, "test");
     passes(&world, &plan);

@@ -58,7 +58,7 @@ fn a_plan_that_breaks_a_promise_is_refused() {
     let jobs = ["1 1-4 linear held=n1,n2,n3 promise=3", "2 1-4 linear w=9 held=n4"];
     let world = World::new("n1:1800 n2:1800 n3:1800 n4:1800", &jobs);
     let mut free = world.clone();
-    free.jobs[0].assured = None;
+    free.jobs[0].guarantee = None;
     let less = plan_without_solver(&free.problem(), "test");
     assert_eq!(show(&less), "1: - | 2: n4* n1 n2 n3");
     let violations = check_plan(&world.problem(), &less).unwrap_err();
@@ -188,7 +188,7 @@ fn in_an_unchanging_world_all_promises_that_fit_are_reached() {
             }
         }
         // Each other running job keeps its minimum.
-        let others = world.jobs.iter().filter(|job| job.assured.is_none()).count() as u64;
+        let others = world.jobs.iter().filter(|job| job.guarantee.is_none()).count() as u64;
         if others > left {
             continue;
         }

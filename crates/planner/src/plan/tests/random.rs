@@ -33,8 +33,8 @@ pub fn is_last_resort(world: &World, seed: u64) -> (u64, u64) {
         let nodes = &plan.job_plan(job.id).unwrap().nodes;
         let has = |node: &NodeName| job.held.iter().any(|h| h.node == *node);
         assert!(nodes.iter().all(|p| has(&p.node)), "seed {seed}: {} gets something", job.id);
-        let may_stay =
-            !world.drain && matches!(job.standing, SchedulingState::Running | SchedulingState::Waiting);
+        let may_stay = !world.drain
+            && matches!(job.scheduling_state, SchedulingState::Running | SchedulingState::Waiting);
         if may_stay && cost::can_stay(&problem, &steps, job) {
             assert_eq!(nodes.len(), job.held.len(), "seed {seed}: {} loses something", job.id);
         }
@@ -123,7 +123,7 @@ fn an_unchanged_world_is_left_alone() {
             job.costs = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
         }
         // What a busy job without its lead's node gives up is free only in the next round.
-        world.jobs.retain(|j| j.standing != SchedulingState::Busy);
+        world.jobs.retain(|j| j.scheduling_state != SchedulingState::Busy);
         world.set_holders();
         world.config.max_changes = 20;
         // Where jobs must avoid nodes, counts are not exact: one round may leave a node idle that the next

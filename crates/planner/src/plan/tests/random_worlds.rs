@@ -92,7 +92,7 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
     if r.chance(30) {
         job.costs.start_secs = r.pick(&[0.0, 5.0, 60.0, 200.0]);
         job.costs.down_secs = r.pick(&[0.0, 12.0, 30.0]);
-        job.reluctance = r.pick(&[1.0, 0.25]);
+        job.hysteresis_share = r.pick(&[1.0, 0.25]);
     }
     if r.chance(60) {
         for _ in 0..r.pick(&[1, 1, 2, 3, 4, 5]) {
@@ -104,13 +104,13 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
     }
     if let Some(first) = job.held.first() {
         job.lead_node = Some(first.node.clone());
-        job.standing = if r.chance(15) { SchedulingState::Busy } else { SchedulingState::Running };
+        job.scheduling_state = if r.chance(15) { SchedulingState::Busy } else { SchedulingState::Running };
         job.last_change = r.chance(40).then(|| NOW + -(r.below(120) as i64));
     } else if r.chance(10) {
-        job.standing = SchedulingState::BackOff(NOW + 30);
+        job.scheduling_state = SchedulingState::BackOff(NOW + 30);
     }
     job.held.sort_by(|a, b| a.node.cmp(&b.node));
-    job.lead_away = job.standing == SchedulingState::Busy && r.chance(50);
+    job.lead_away = job.scheduling_state == SchedulingState::Busy && r.chance(50);
     if r.chance(15) {
         job.excluded = (0..3).map(|_| NodeName::new(format!("n{:02}", r.below(12)))).collect();
     }

@@ -147,9 +147,9 @@ fn items(world: &World) -> Vec<Item> {
     let of_job = |job: &MalleableJob| {
         let needs = job.rates[0].needs;
         let takes = (
-            job.block,
-            needs.cpus.unwrap_or(4 * job.block),
-            needs.memory_mib.unwrap_or(10 * u64::from(job.block)),
+            job.places_per_node,
+            needs.cpus.unwrap_or(4 * job.places_per_node),
+            needs.memory_mib.unwrap_or(10 * u64::from(job.places_per_node)),
         );
         std::iter::repeat_n(takes, job.sizes.max() as usize)
     };
@@ -277,7 +277,8 @@ pub(super) fn moving(seed: u64) -> World {
         }
         if let Some(first) = job.held.first() {
             job.lead_node = Some(first.node.clone());
-            job.standing = if r.chance(15) { SchedulingState::Busy } else { SchedulingState::Running };
+            job.scheduling_state =
+                if r.chance(15) { SchedulingState::Busy } else { SchedulingState::Running };
         }
         job.held.sort_by(|a, b| a.node.cmp(&b.node));
         world.jobs.push(job);

@@ -30,7 +30,7 @@ fn world(jobs: u64, nodes: u64) -> World {
             let held = free.by_ref().take(1 + r.below(nodes / jobs * 2 - 1) as usize);
             job.held = held.map(|node| HeldNode { node, slurm_job: JobId(id) }).collect();
             job.lead_node = job.held.first().map(|h| h.node.clone());
-            job.standing = SchedulingState::Running;
+            job.scheduling_state = SchedulingState::Running;
         }
         world.jobs.push(job);
     }

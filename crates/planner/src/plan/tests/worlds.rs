@@ -91,8 +91,8 @@ impl World {
             job.held.sort_by(|a, b| a.node.cmp(&b.node));
             job.lead_node = planned.nodes.first().map(|p| p.node.clone());
             job.exec_plan = planned.exec_plan.clone();
-            if matches!(job.standing, SchedulingState::Waiting | SchedulingState::Running) {
-                job.standing =
+            if matches!(job.scheduling_state, SchedulingState::Waiting | SchedulingState::Running) {
+                job.scheduling_state =
                     if job.held.is_empty() { SchedulingState::Waiting } else { SchedulingState::Running };
             }
         }
@@ -120,20 +120,21 @@ pub fn gap(text: &str) -> Gap {
     }
 }
 
-/// Promises the job `least` samples a second, of the rates that it has. It gets no bonus.
-pub fn promise(job: &mut MalleableJob, least: f64) {
+/// Promises the job `minimum` samples a second, of the rates that it has. It gets no bonus.
+pub fn promise(job: &mut MalleableJob, minimum: f64) {
     let allowed = job.sizes.up_to(u32::MAX);
-    let enough: Vec<SufficientSizes> = job
+    let sufficient_sizes: Vec<SufficientSizes> = job
         .rates
         .iter()
         .map(|rate: &RateCurve| {
-            let run = (rate.exec_plan.clone(), rate.node_type.clone());
-            SufficientSizes::from_allowed(run, &allowed, |nodes| rate.rate(nodes) >= least * (1.0 - 1e-9))
+            let is_enough = |nodes| rate.rate(nodes) >= minimum * (1.0 - 1e-9);
+            SufficientSizes::from_allowed(rate.exec_plan.clone(), rate.node_type.clone(), &allowed, is_enough)
         })
         .collect();
-    let needs = enough.iter().filter_map(SufficientSizes::min_nodes).min().unwrap_or(0);
+    let needs = sufficient_sizes.iter().filter_map(SufficientSizes::min_nodes).min().unwrap_or(0);
     let prospect = GuaranteeProspect::Open { needs };
-    job.assured = Some(RateGuarantee { rate: least, asked: None, prospect, bonus: 0.0, enough });
+    job.guarantee =
+        Some(RateGuarantee { rate: minimum, requested: None, prospect, bonus: 0.0, sufficient_sizes });
 }
 
 /// `id sizes curve [key=value]…`. Keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`,
@@ -155,19 +156,19 @@ pub fn job(text: &str) -> MalleableJob {
         user: UserId(1),
         weight: 1.0,
         sizes,
-        block: 1,
+        places_per_node: 1,
         rates: vec![rate("default", None, words.next().unwrap())],
         costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
         swap_secs: None,
-        reluctance: 1.0,
-        standing: SchedulingState::Waiting,
+        hysteresis_share: 1.0,
+        scheduling_state: SchedulingState::Waiting,
         exec_plan: ExecPlan::default(),
         lead_node: None,
         lead_away: false,
         held: Vec::new(),
         submitted_at: NOW + -1000,
         last_change: None,
-        assured: None,
+        guarantee: None,
         probe: None,
         stay_secs: 0.0,
         turn: None,
@@ -183,18 +184,18 @@ pub fn job(text: &str) -> MalleableJob {
                 job.lead_node = names().first().cloned();
                 job.held = names().into_iter().map(|node| HeldNode { node, slurm_job: id }).collect();
                 job.held.sort_by(|a, b| a.node.cmp(&b.node));
-                job.standing = SchedulingState::Running;
+                job.scheduling_state = SchedulingState::Running;
             }
-            ("block", _) => job.block = number() as u32,
+            ("block", _) => job.places_per_node = number() as u32,
             ("w", _) => job.weight = number(),
             ("age", _) => job.submitted_at = NOW.plus_secs(-number()),
             ("changed", _) => job.last_change = Some(NOW.plus_secs(-number())),
-            ("busy", _) => job.standing = SchedulingState::Busy,
+            ("busy", _) => job.scheduling_state = SchedulingState::Busy,
             ("away", _) => {
-                job.standing = SchedulingState::Busy;
+                job.scheduling_state = SchedulingState::Busy;
                 job.lead_away = true;
             }
-            ("backoff", _) => job.standing = SchedulingState::BackOff(NOW.plus_secs(number())),
+            ("backoff", _) => job.scheduling_state = SchedulingState::BackOff(NOW.plus_secs(number())),
             ("up", _) => job.costs.up_secs = number(),
             ("down", _) => job.costs.down_secs = number(),
             ("start", _) => job.costs.start_secs = number(),

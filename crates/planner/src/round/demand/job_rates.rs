@@ -1,6 +1,6 @@
 //! The rates of a candidate: what the advisor knows, else a prior, on the types that the job may use.
 
-use crate::round::curves::{self, MOST_MEASURED};
+use crate::round::curves::{self, MAX_MEASURED};
 use infill_advisor::{JobAdvisor, JobInput};
 use infill_model::{AllowedSizes, DeclaredPlan, ExecPlan, NodeType, ScalingCurve, malleable::RateCurve};
 
@@ -21,7 +21,7 @@ pub(super) fn known_rates(
         width == block
     });
     for rate in &mut rates {
-        rate.curve = curves::capped_curve(&rate.curve, &input.sizes, MOST_MEASURED);
+        rate.curve = curves::capped_measured_curve(&rate.curve, &input.sizes, MAX_MEASURED);
     }
     if rates.is_empty() {
         rates = prior_rates(input, types, |plan, node_type| {

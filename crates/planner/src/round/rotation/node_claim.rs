@@ -3,13 +3,13 @@
 use infill_model::{JobFacts, RescaleCosts};
 
 /// Largest share of the node time that exchanges may cost.
-const MOST_LOSS: f64 = 0.01;
+const MAX_LOSS: f64 = 0.01;
 
 /// Factor on a turn's length while jobs wait for their first turn.
 pub(super) const FIRST_SHARE: f64 = 0.125;
 
 /// Shortest and longest turn, seconds.
-const SHORTEST_AND_LONGEST_SECS: (f64, f64) = (60.0, 7_200.0);
+const TURN_SECS_LIMITS: (f64, f64) = (60.0, 7_200.0);
 
 /// A job that wants nodes, or holds some.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(in crate::round) struct NodeClaim<'a> {
 
 impl NodeClaim<'_> {
     pub(super) fn block_size(&self) -> u32 {
-        self.facts.place.block.max(1)
+        self.facts.location.places_per_node.max(1)
     }
 
     /// Nodes or places that it needs at its smallest size.
@@ -47,7 +47,7 @@ impl NodeClaim<'_> {
     }
 
     pub(super) fn holds_nodes(&self) -> bool {
-        !self.facts.place.held.is_empty()
+        !self.facts.location.held.is_empty()
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -66,6 +66,6 @@ impl NodeClaim<'_> {
     /// Length of its turns once all jobs have had their first turn, seconds.
     pub(super) fn length_secs(&self) -> f64 {
         let exchange_secs = self.costs.start_secs + self.costs.down_secs;
-        (exchange_secs / MOST_LOSS).clamp(SHORTEST_AND_LONGEST_SECS.0, SHORTEST_AND_LONGEST_SECS.1)
+        (exchange_secs / MAX_LOSS).clamp(TURN_SECS_LIMITS.0, TURN_SECS_LIMITS.1)
     }
 }

@@ -17,14 +17,14 @@ fn job(id: u32, user: &str, sizes: &str) -> JobFacts {
         user: UserId(1),
         program: ProgramIdentity { user: user.to_owned(), ..ProgramIdentity::default() },
         sizes: AllowedSizes::parse(sizes).unwrap(),
-        claims: JobDeclaration::default(),
-        standing: SchedulingState::Waiting,
+        declaration: JobDeclaration::default(),
+        scheduling_state: SchedulingState::Waiting,
         since: UnixTime(0),
         waits_since: Some(UnixTime(0)),
         running: None,
-        place: JobLocation::default(),
-        changing: ResizeState::default(),
-        course: JobProgress::default(),
+        location: JobLocation::default(),
+        resize: ResizeState::default(),
+        progress: JobProgress::default(),
         submitted_at: UnixTime(i64::from(id)),
         excluded: ExcludedNodes::default(),
         ending: false,
@@ -32,7 +32,7 @@ fn job(id: u32, user: &str, sizes: &str) -> JobFacts {
 }
 
 fn hold(job: &mut JobFacts, nodes: u32) {
-    job.place.held =
+    job.location.held =
         (0..nodes).map(|n| HeldNode { node: NodeName::new(format!("n{n}")), slurm_job: job.job }).collect();
     job.running = Some(nodes);
 }
@@ -67,7 +67,7 @@ impl World {
     }
 
     fn free(&self) -> u32 {
-        self.places - self.jobs.iter().map(|job| job.place.held.len() as u32).sum::<u32>()
+        self.places - self.jobs.iter().map(|job| job.location.held.len() as u32).sum::<u32>()
     }
 
     fn settle(&mut self) {
@@ -97,7 +97,7 @@ impl World {
             for (job, turn) in self.jobs.iter_mut().zip(&states) {
                 if wanted > 0 && *turn == Some(TurnState::Over) {
                     wanted = wanted.saturating_sub(job.sizes.min());
-                    job.place.held = Vec::new();
+                    job.location.held = Vec::new();
                     job.running = None;
                     self.exchanges += 1;
                 }
@@ -112,7 +112,7 @@ impl World {
             }
             self.now += 10;
             for job in &self.jobs {
-                *self.had.entry(job.job).or_default() += 10.0 * job.place.held.len() as f64;
+                *self.had.entry(job.job).or_default() += 10.0 * job.location.held.len() as f64;
             }
         }
     }
@@ -163,7 +163,7 @@ fn turns_go_on_beside_the_nodes_of_a_promise() {
     hold(&mut world.jobs[0], 4);
     world.promised.insert(JobId(0), 4);
     world.run(86_400);
-    assert_eq!(world.jobs[0].place.held.len(), 4, "the job with the promise is not parked");
+    assert_eq!(world.jobs[0].location.held.len(), 4, "the job with the promise is not parked");
     world.had.remove(&JobId(0));
     let last = world.first.values().max().unwrap();
     assert!(world.first.len() == 8 && *last <= 900, "the last first turn came after {last} s");
@@ -216,7 +216,9 @@ fn waiting_jobs_know_when_their_turn_comes() {
         .jobs
         .iter()
         .filter_map(|job| match world.rotation.turn_of(job.job) {
-            Some(TurnState::Waits(QueuePosition { position, of, secs })) => Some((position, of, secs)),
+            Some(TurnState::Waits(QueuePosition { position, queue_length, secs })) => {
+                Some((position, queue_length, secs))
+            }
             _ => None,
         })
         .collect();

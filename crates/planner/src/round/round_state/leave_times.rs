@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::save_warning::SaveWarning;
 use super::RoundState;
-use infill_advisor::SharedSaves;
+use infill_advisor::ContentionEstimator;
 use infill_gaps::{LeaveTimes, SaveCrowding, StopTime};
 use infill_model::{
     ExcludedNodes, Gap, GapSet, JobFacts, JobId, MalleableJob, NodeName, NodeType, SaveContention, UnixTime,
@@ -27,7 +27,7 @@ impl RoundState {
                 [SaveContention::NONE; 2]
             },
             contention_secs: self.config.gaps.contention_secs,
-            unknown: jobs.iter().filter(|j| !j.ending && !stops.contains_key(&j.job)).count(),
+            unknown_jobs: jobs.iter().filter(|j| !j.ending && !stops.contains_key(&j.job)).count(),
             ..LeaveTimes::default()
         };
         times.with_stops(stops)
@@ -40,29 +40,29 @@ impl RoundState {
 
     /// The time in which a job saves and exits; `None` where nothing tells it.
     fn stop_time(&self, facts: &JobFacts) -> Option<StopTime> {
-        let key = self.profile_key(&facts.program, facts.place.lead_now.as_ref());
+        let key = self.profile_key(&facts.program, facts.location.lead_now.as_ref());
         self.stops.stop_time(facts, &key, &self.advisor, self.counts_shared_saves())
     }
 
     /// Stops that overlapped, and how much jobs that save at the same time slow each other down.
-    pub fn shared_saves(&self) -> &SharedSaves {
+    pub fn shared_saves(&self) -> &ContentionEstimator {
         &self.stops.shared
     }
 
     /// As [`RoundState::shared_saves`], mutable.
-    pub fn shared_saves_mut(&mut self) -> &mut SharedSaves {
+    pub fn shared_saves_mut(&mut self) -> &mut ContentionEstimator {
         &mut self.stops.shared
     }
 
     /// The warning that the owner of a job should get about how it saves; `None` if all is well.
     pub fn save_warning(&self, facts: &JobFacts) -> Option<SaveWarning> {
-        let key = self.profile_key(&facts.program, facts.place.lead_now.as_ref());
+        let key = self.profile_key(&facts.program, facts.location.lead_now.as_ref());
         SaveWarning::from_stops(self.advisor.profile_stops(&key), self.config.agent.preempt_leave_secs)
     }
 
     /// Says how long before a planned start the job leaves a node, and why.
     pub fn describe_leaving(&self, facts: &JobFacts) -> String {
-        let key = self.profile_key(&facts.program, facts.place.lead_now.as_ref());
+        let key = self.profile_key(&facts.program, facts.location.lead_now.as_ref());
         let stops = self.advisor.profile_stops(&key).len();
         let alone_secs = self.leave_times.leave_secs(Some(facts.job), &key.node_type);
         let warning = self.save_warning(facts).map(|w| format!("; {w}")).unwrap_or_default();
@@ -86,7 +86,7 @@ impl RoundState {
     /// snapshot.
     fn shared_secs(&self, facts: &JobFacts) -> f64 {
         let mut longest = 0.0_f64;
-        for node in facts.place.held.iter().flat_map(|held| held.node.single_places()) {
+        for node in facts.location.held.iter().flat_map(|held| held.node.single_places()) {
             let Some(gap) = self.gaps.get(&node).filter(|gap| gap.holder == Some(facts.job)) else {
                 continue;
             };

@@ -24,7 +24,7 @@ impl RoundState {
     /// Replaces the facts about nodes by what a snapshot shows.
     pub(super) fn record_types(&mut self, snapshot: &Snapshot, jobs: &[JobFacts]) {
         let mut lead_types = BTreeMap::new();
-        for node in jobs.iter().filter_map(|job| job.place.lead_now.as_ref()) {
+        for node in jobs.iter().filter_map(|job| job.location.lead_now.as_ref()) {
             let place = node.single_places().into_iter().next();
             let node_type = place.and_then(|place| Some(snapshot.node(&place)?.node_type.clone()));
             lead_types.extend(node_type.map(|node_type| (node.clone(), node_type)));

@@ -15,9 +15,9 @@ impl RoundState {
         let claims = self.node_claims(jobs, now);
         // Jobs that wings extend have no turns. Turns do not get what such a job was promised, either.
         let mut places = self.gaps.gaps.len() as u32;
-        for facts in jobs.iter().filter(|facts| !facts.place.own.is_empty()) {
+        for facts in jobs.iter().filter(|facts| !facts.location.own.is_empty()) {
             let promised = self.priorities.promises.promised_places(facts).unwrap_or(0);
-            places = places.saturating_sub(promised.saturating_sub(facts.place.block.max(1)));
+            places = places.saturating_sub(promised.saturating_sub(facts.location.places_per_node.max(1)));
         }
         let JobPriorities { usage, rotation, .. } = &mut self.priorities;
         let planner = &self.config.planner;
@@ -28,7 +28,7 @@ impl RoundState {
 
     /// Records what jobs are promised, so that jobs that come later take no promise away.
     pub(super) fn settle_guarantees(&mut self, jobs: &[JobFacts], now: UnixTime) {
-        let any = jobs.iter().any(|facts| facts.claims.at_least.is_some());
+        let any = jobs.iter().any(|facts| facts.declaration.at_least.is_some());
         let jobs = if any { self.round_input(jobs, RoundConstraints::FREE, now).jobs } else { Vec::new() };
         self.priorities.promises.record_guarantees(&jobs, now);
     }
@@ -40,16 +40,16 @@ impl RoundState {
         let mut claims = Vec::with_capacity(jobs.len());
         let ends_soon = self.config.planner.objective == PlanningObjective::Completion;
         let types = ends_soon.then(|| demand::gap_types(&self.gaps));
-        for facts in jobs.iter().filter(|facts| !facts.ending && facts.place.own.is_empty()) {
-            let key = self.profile_key(&facts.program, facts.place.lead_now.as_ref());
+        for facts in jobs.iter().filter(|facts| !facts.ending && facts.location.own.is_empty()) {
+            let key = self.profile_key(&facts.program, facts.location.lead_now.as_ref());
             let left_secs = types.as_ref().and_then(|types: &Vec<NodeType>| {
                 self.remaining_work_on(facts, types).0.known_remaining_secs()
             });
             let promised_places = self.priorities.promises.promised_places(facts);
             let costs = self.rescale_costs(facts, &key);
             let mut claim = NodeClaim { facts, may_start: false, costs, left_secs, promised_places };
-            claim.may_start =
-                demand::may_start(&facts.standing, now) && claim.min_places() <= usable.count_for(facts);
+            claim.may_start = demand::may_start(&facts.scheduling_state, now)
+                && claim.min_places() <= usable.count_for(facts);
             claims.push(claim);
         }
         claims

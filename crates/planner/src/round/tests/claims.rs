@@ -16,13 +16,13 @@ fn the_advisor_gets_what_the_owner_declares_about_plans_and_model() {
         needs: PlanNeeds { cpus: Some(8), ..PlanNeeds::default() },
     };
     let model = Some(ModelFacts::from_params(1500.0));
-    let claims = JobDeclaration {
+    let declaration = JobDeclaration {
         plans: vec![plan.clone()],
         model,
         gpus_per_node: Some(4),
         ..JobDeclaration::default()
     };
-    let job_input = round_state().job_input(&JobFacts { claims, ..job(1, "n1") });
+    let job_input = round_state().job_input(&JobFacts { declaration, ..job(1, "n1") });
     assert_eq!((job_input.plans, job_input.model, job_input.gpus_per_node), (vec![plan], model, Some(4)));
 }
 
@@ -44,11 +44,11 @@ fn the_planner_gets_what_plans_need_and_what_places_come_with() {
         ..Node::new(NodeName::from("n1").place_name(at), NodeType::new("gpu:a100:1/cpu4"))
     };
     let snapshot = Snapshot { nodes: (0..2).map(place).collect(), ..snapshot() };
-    let claims = JobDeclaration {
+    let declaration = JobDeclaration {
         plans: vec![plan("ddp", None), plan("offload", Some(8))],
         ..JobDeclaration::default()
     };
-    let facts = [JobFacts { claims, ..job(7, "") }];
+    let facts = [JobFacts { declaration, ..job(7, "") }];
     let mut state = round_state();
     let _ = state.ingest_snapshot(&snapshot, &facts, AdvisorMode::Unasked, NOW);
     let input = state.round_input(&facts, RoundConstraints::FREE, NOW);

@@ -54,10 +54,10 @@ fn snapshot_with(own: &NodeName) -> Snapshot {
 /// Job 7, which runs on its own places only, as a malleable job.
 fn facts(own: &NodeName, held: &str) -> JobFacts {
     let mut facts = job(7, held);
-    facts.place.own = vec![own.clone()];
-    facts.place.block = own.single_places().len() as u32;
-    facts.program.block = facts.place.block;
-    facts.running = Some(facts.place.held.len() as u32);
+    facts.location.own = vec![own.clone()];
+    facts.location.places_per_node = own.single_places().len() as u32;
+    facts.program.places_per_node = facts.location.places_per_node;
+    facts.running = Some(facts.location.held.len() as u32);
     facts
 }
 
@@ -124,8 +124,8 @@ fn alone_a_main_job_gets_all_wings_of_its_type_and_keeps_its_own_places() {
         // It shrinks to its own places where it may have nothing else, and no further.
         let held = nodes.join(" ");
         let mut jobs = [facts(&own, &held)];
-        jobs[0].place.lead = Some(own.clone());
-        jobs[0].place.lead_now = Some(own.clone());
+        jobs[0].location.lead = Some(own.clone());
+        jobs[0].location.lead_now = Some(own.clone());
         let input = state.round_input(&jobs, RoundConstraints { drain: true, ..RoundConstraints::FREE }, NOW);
         assert_eq!(input.gaps.get(&own.single_places()[0]).and_then(|gap| gap.holder), Some(JobId(7)));
         assert!(input.gaps.get(&own.single_places()[0]).unwrap().usable_until > NOW + 80_000);

@@ -13,8 +13,8 @@ fn with_objective(objective: PlanningObjective) -> RoundState {
 fn with_estimate(id: u32, user: &str, samples: f64, total: f64) -> JobFacts {
     let mut job = job(id, "");
     job.program.user = user.to_owned();
-    job.claims.curve = infill_model::ScalingCurve::parse("1:1,2:1.9,4:3.5").ok();
-    job.course.record_progress(samples, None, Some(total));
+    job.declaration.curve = infill_model::ScalingCurve::parse("1:1,2:1.9,4:3.5").ok();
+    job.progress.record_progress(samples, None, Some(total));
     job
 }
 
@@ -44,10 +44,10 @@ fn a_false_claim_to_be_short_brings_no_advantage() {
     assert_eq!(left(&state, &outlived), None);
     // It ends, and so do the next ones; then another job claims the same.
     for id in 2..6 {
-        let outlook = &mut state.priorities_mut().outlook;
-        outlook.add_job(JobId(id), &with_estimate(id, "mallory", 0.0, 110.0).submission());
-        let word = UserEstimate { said_secs: Some(110.0), ..UserEstimate::default() };
-        outlook.record_end(JobId(id), NOW, 5000.0, &word);
+        let predictor = &mut state.priorities_mut().length_predictor;
+        predictor.add_job(JobId(id), &with_estimate(id, "mallory", 0.0, 110.0).submission());
+        let estimate = UserEstimate { declared_secs: Some(110.0), ..UserEstimate::default() };
+        predictor.record_end(JobId(id), NOW, 5000.0, &estimate);
     }
     let again = with_estimate(9, "mallory", 0.0, 110.0);
     look(&mut state, std::slice::from_ref(&again));
@@ -61,8 +61,8 @@ fn a_job_that_ends_soon_is_not_rescaled_for_later_gains() {
     let costs = |samples: f64| {
         let mut job = with_estimate(1, "alice", samples, 10_000.0);
         job.running = Some(1);
-        job.standing = SchedulingState::Running;
-        job.place = self::job(1, "n1").place;
+        job.scheduling_state = SchedulingState::Running;
+        job.location = self::job(1, "n1").location;
         state.round_input(&[job], RoundConstraints::FREE, NOW).jobs[0].costs
     };
     let far = costs(0.0);

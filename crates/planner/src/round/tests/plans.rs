@@ -7,7 +7,7 @@ use super::*;
 /// A job with two plans that runs on n1 and n2, or waits.
 fn with_plans(nodes: &str) -> JobFacts {
     let mut facts = job(1, nodes);
-    facts.program.told = Some(("bert".to_owned(), BatchMode::Auto));
+    facts.program.reported_profile = Some(("bert".to_owned(), BatchMode::Auto));
     facts.program.exec_plan = ExecPlan("offload".to_owned());
     let plan = |name: &str| DeclaredPlan {
         name: ExecPlan(name.to_owned()),
@@ -17,7 +17,7 @@ fn with_plans(nodes: &str) -> JobFacts {
         strategy: None,
         needs: PlanNeeds::default(),
     };
-    facts.claims.plans = vec![plan("offload"), plan("in_gpus")];
+    facts.declaration.plans = vec![plan("offload"), plan("in_gpus")];
     facts
 }
 
@@ -38,7 +38,7 @@ fn what_does_not_fit_into_memory_is_not_offered_even_without_measurements() {
     look(&mut state, std::slice::from_ref(&facts));
     let of = |name: &str| (name.to_owned(), None, None);
     assert_eq!(offered(&mut state, &facts), [of("offload"), of("in_gpus")]);
-    let key = state.profile_key(&facts.program, facts.place.lead_now.as_ref());
+    let key = state.profile_key(&facts.program, facts.location.lead_now.as_ref());
     state.job_advisor_mut().record_out_of_memory(&key, 2, NOW);
     assert_eq!(offered(&mut state, &facts), [of("in_gpus")]);
     // Where nothing is left, all plans are offered, and the job fails by itself.
@@ -60,7 +60,7 @@ fn a_job_that_stays_alive_changes_its_size_cheaply_and_its_plan_at_the_cost_of_a
         (job.costs.up_secs, job.costs.down_secs, job.costs.start_secs, job.swap_secs)
     };
     assert_eq!(priced(&mut state, &facts), (18.0, 12.0, 18.0, None), "a restart either way");
-    facts.changing.way = RescaleMode::Live;
+    facts.resize.mode = RescaleMode::Live;
     assert_eq!(priced(&mut state, &facts), (3.0, 2.0, 18.0, Some(18.0)));
     let words = state.describe_rescale(&facts);
     assert_eq!(
@@ -68,9 +68,9 @@ fn a_job_that_stays_alive_changes_its_size_cheaply_and_its_plan_at_the_cost_of_a
         "its processes stay alive: 3.0 s to grow, 2.0 s to shrink, 18 s to start, 18 s to change its plan"
     );
     // The costs that its owner declares are those of restarts.
-    facts.claims.costs = Some(RescaleCosts { up_secs: 40.0, down_secs: 30.0, start_secs: 50.0 });
+    facts.declaration.costs = Some(RescaleCosts { up_secs: 40.0, down_secs: 30.0, start_secs: 50.0 });
     assert_eq!(priced(&mut state, &facts), (3.0, 2.0, 50.0, Some(40.0)));
-    facts.claims.plans.truncate(1);
+    facts.declaration.plans.truncate(1);
     assert_eq!(priced(&mut state, &facts).3, None, "it has no other plan");
 }
 
@@ -78,16 +78,16 @@ fn a_job_that_stays_alive_changes_its_size_cheaply_and_its_plan_at_the_cost_of_a
 fn a_plan_that_shards_the_model_is_offered_more_nodes_at_once() {
     let mut state = round_state();
     let mut facts = with_plans("n1 n2");
-    facts.claims.plans.truncate(1);
-    facts.claims.plans[0].shards = true;
+    facts.declaration.plans.truncate(1);
+    facts.declaration.plans[0].shards = true;
     look(&mut state, std::slice::from_ref(&facts));
-    let key = state.profile_key(&facts.program, facts.place.lead_now.as_ref());
+    let key = state.profile_key(&facts.program, facts.location.lead_now.as_ref());
     state.job_advisor_mut().record_out_of_memory(&key, 2, NOW);
     assert_eq!(offered(&mut state, &facts), [("offload".to_owned(), None, Some(AllowedSizes::Set(vec![4])))]);
     // So is a program with one plan.
-    facts.claims.plans.clear();
+    facts.declaration.plans.clear();
     facts.program.exec_plan = ExecPlan::default();
-    let key = state.profile_key(&facts.program, facts.place.lead_now.as_ref());
+    let key = state.profile_key(&facts.program, facts.location.lead_now.as_ref());
     state.job_advisor_mut().record_out_of_memory(&key, 2, NOW);
     assert_eq!(
         offered(&mut state, &facts),

@@ -6,22 +6,22 @@ use infill_model::{GuaranteeProspect, MinimumRate, RateGuarantee, RequestedRun, 
 /// A job that runs on these nodes, wants the rate that it has on `asked` nodes, and came `secs` seconds ago.
 fn wants_rate(id: u32, nodes: &str, asked: u32, secs: i64) -> JobFacts {
     let mut job = job(id, nodes);
-    job.claims.curve = ScalingCurve::parse("1:10,2:18,3:25,4:32").ok();
-    job.claims.at_least = Some(MinimumRate::Asked(asked));
+    job.declaration.curve = ScalingCurve::parse("1:10,2:18,3:25,4:32").ok();
+    job.declaration.at_least = Some(MinimumRate::Requested(asked));
     job.submitted_at = NOW + -secs;
     job
 }
 
 /// The same job without a curve, so that its rates are unknown.
 fn without_rates(mut job: JobFacts) -> JobFacts {
-    job.claims.curve = None;
+    job.declaration.curve = None;
     job
 }
 
 fn assured(state: &RoundState, jobs: &[JobFacts], id: u32) -> RateGuarantee {
     let input = state.round_input(jobs, RoundConstraints::FREE, NOW);
     let job = input.jobs.into_iter().find(|job| job.id == JobId(id)).expect("a job of the round");
-    job.assured.expect("a guarantee")
+    job.guarantee.expect("a guarantee")
 }
 
 fn prospects(state: &RoundState, jobs: &[JobFacts]) -> Vec<GuaranteeProspect> {
@@ -36,12 +36,19 @@ fn the_promised_rate_is_that_of_the_first_plan_at_the_requested_size() {
     let found = assured(&state, &jobs, 1);
     let run = RequestedRun { nodes: 2, exec_plan: ExecPlan::default() };
     assert!((found.rate - 18.0).abs() < 0.02, "{}", found.rate);
-    assert_eq!((found.asked, found.prospect), (Some(run), GuaranteeProspect::Open { needs: 2 }));
-    assert!(found.bonus > 0.0 && found.enough[0].ranges == [(2, 4)], "{:?}", found.enough);
+    assert_eq!((found.requested, found.prospect), (Some(run), GuaranteeProspect::Open { needs: 2 }));
+    assert!(
+        found.bonus > 0.0 && found.sufficient_sizes[0].ranges == [(2, 4)],
+        "{:?}",
+        found.sufficient_sizes
+    );
 
     let jobs = [without_rates(wants_rate(1, "n1 n2", 2, 0))];
     let found = assured(&state, &jobs, 1);
-    assert_eq!((found.rate, found.prospect, found.enough.len()), (0.0, GuaranteeProspect::Unmeasured, 0));
+    assert_eq!(
+        (found.rate, found.prospect, found.sufficient_sizes.len()),
+        (0.0, GuaranteeProspect::Unmeasured, 0)
+    );
     let words = found.outcome_reason(false).to_string();
     assert!(
         words.starts_with("nothing is assured yet: it wants the rate of the 2 nodes asked for"),
@@ -55,7 +62,7 @@ fn promises_are_made_in_the_order_of_submission_while_nodes_are_left() {
     let mut jobs = vec![wants_rate(1, "n1", 3, 10), wants_rate(2, "n2", 2, 20), wants_rate(3, "n3", 1, 5)];
     look(&mut state, &jobs);
     let open = |needs| GuaranteeProspect::Open { needs };
-    let left = GuaranteeProspect::Promised { needs: 3, there: 1 };
+    let left = GuaranteeProspect::Promised { needs: 3, available: 1 };
     // The third is promised what the second leaves, less the minimum of the first.
     assert_eq!(prospects(&state, &jobs), [left, open(2), open(1)]);
     jobs.remove(1);
@@ -65,7 +72,11 @@ fn promises_are_made_in_the_order_of_submission_while_nodes_are_left() {
     let beside = [wants_rate(1, "n1", 4, 10), job(2, "n2")];
     look(&mut state, &beside[1..]);
     let found = assured(&state, &beside, 1).prospect;
-    assert_eq!(found, GuaranteeProspect::TooFew { needs: 4, there: 3 }, "the other job keeps its minimum");
+    assert_eq!(
+        found,
+        GuaranteeProspect::TooFew { needs: 4, available: 3 },
+        "the other job keeps its minimum"
+    );
 }
 
 #[test]
@@ -75,7 +86,7 @@ fn a_promise_stands_whichever_jobs_come_later() {
     let second = wants_rate(2, "n2 n3", 2, 10);
     look(&mut state, &[without_rates(first.clone()), second.clone()]);
     let jobs = [first.clone(), second.clone()];
-    let left = GuaranteeProspect::Promised { needs: 3, there: 2 };
+    let left = GuaranteeProspect::Promised { needs: 3, available: 2 };
     let open = GuaranteeProspect::Open { needs: 2 };
     assert_eq!(prospects(&state, &jobs), [left, open]);
     // All nodes belong to the minimum of some job: that does not take the promise back.
@@ -87,7 +98,7 @@ fn a_promise_stands_whichever_jobs_come_later() {
     look(&mut fresh, &jobs);
     assert_eq!(
         prospects(&fresh, &jobs),
-        [GuaranteeProspect::Open { needs: 3 }, GuaranteeProspect::Promised { needs: 2, there: 1 }]
+        [GuaranteeProspect::Open { needs: 3 }, GuaranteeProspect::Promised { needs: 2, available: 1 }]
     );
 }
 
@@ -96,7 +107,7 @@ fn a_promise_outlives_the_daemon_that_made_it() {
     let first = wants_rate(1, "n1", 3, 20);
     let second = wants_rate(2, "n2 n3", 2, 10);
     let jobs = [first.clone(), second.clone()];
-    let kept = [GuaranteeProspect::Promised { needs: 3, there: 2 }, GuaranteeProspect::Open { needs: 2 }];
+    let kept = [GuaranteeProspect::Promised { needs: 3, available: 2 }, GuaranteeProspect::Open { needs: 2 }];
     let made_at = NOW + -5;
     let promised = |state: &RoundState| [1, 2].map(|id| state.priorities().promised_at(JobId(id)));
     let mut state = round_state();
@@ -141,13 +152,16 @@ fn turns_do_not_take_promised_nodes() {
 fn a_job_that_may_not_start_has_no_promise_yet_and_takes_nothing() {
     let mut state = round_state();
     let mut barred = wants_rate(1, "", 4, 20);
-    barred.standing = SchedulingState::Barred(StartBlocker::Reservation("maintenance".to_owned()));
+    barred.scheduling_state = SchedulingState::Blocked(StartBlocker::Reservation("maintenance".to_owned()));
     let jobs = [barred, wants_rate(2, "n1 n2", 2, 10)];
     look(&mut state, &jobs);
     assert_eq!(assured(&state, &jobs, 2).prospect, GuaranteeProspect::Open { needs: 2 });
     assert_eq!(assured(&state, &jobs[..1], 1).prospect, GuaranteeProspect::Waits { needs: 4 });
     let too_fast = [JobFacts {
-        claims: JobDeclaration { at_least: Some(MinimumRate::Rate(33.0)), ..jobs[1].claims.clone() },
+        declaration: JobDeclaration {
+            at_least: Some(MinimumRate::Rate(33.0)),
+            ..jobs[1].declaration.clone()
+        },
         ..jobs[1].clone()
     }];
     let too_slow = assured(&state, &too_fast, 2).prospect;

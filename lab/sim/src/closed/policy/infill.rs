@@ -109,13 +109,13 @@ impl ClosedInfill {
             program: ProgramIdentity {
                 user: USER.to_owned(),
                 job_name: job.submitted.name.clone(),
-                told: Some((name.clone(), BatchMode::Global)),
+                reported_profile: Some((name.clone(), BatchMode::Global)),
                 exec_plan: exec_plan.clone(),
-                block: 1,
+                places_per_node: 1,
                 on_cpus: false,
             },
             sizes: AllowedSizes::Set(program.sizes.clone()),
-            claims: JobDeclaration {
+            declaration: JobDeclaration {
                 profile: Some(name.clone()),
                 costs: Some(restart_costs(view.restart_secs)),
                 plans: program.plans.clone(),
@@ -123,18 +123,18 @@ impl ClosedInfill {
                 gpus_per_node: Some(1),
                 ..JobDeclaration::default()
             },
-            standing: if run.is_some() { SchedulingState::Running } else { SchedulingState::Waiting },
+            scheduling_state: if run.is_some() { SchedulingState::Running } else { SchedulingState::Waiting },
             since: started_at.unwrap_or(submitted_at),
             waits_since: run.is_none().then_some(submitted_at),
             running: run.filter(|run| run.ready <= view.now).map(|run| run.choice.gpus),
-            place: job_location(job, held),
-            changing: ResizeState {
+            location: job_location(job, held),
+            resize: ResizeState {
                 exec_plan,
-                way: RescaleMode::Restart,
+                mode: RescaleMode::Restart,
                 pause: current_pause(view, job),
                 last_at: started_at,
             },
-            course: JobProgress {
+            progress: JobProgress {
                 samples: job.done * program.batch,
                 total,
                 first_said: total,
@@ -287,7 +287,7 @@ impl ClosedMachinePolicy for ClosedInfill {
             samples,
             secs,
             step: None,
-            opening: None,
+            startup: None,
         };
         self.state.record_progress(job_id(job.id), &key, &progress, unix_time(now));
         let watched = self.watched.entry(job.id).or_default();
@@ -308,8 +308,9 @@ impl ClosedMachinePolicy for ClosedInfill {
         };
         // The length in seconds on one GPU.
         let secs = samples / unit;
-        let estimate = UserEstimate { said_secs: self.knows_lengths.then_some(secs), flat_secs: None };
-        self.state.priorities_mut().outlook.record_end(id, unix_time(now), secs, &estimate);
+        let estimate =
+            UserEstimate { declared_secs: self.knows_lengths.then_some(secs), flat_loss_secs: None };
+        self.state.priorities_mut().length_predictor.record_end(id, unix_time(now), secs, &estimate);
     }
 
     fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget> {
@@ -347,7 +348,7 @@ fn restart_costs(secs: f64) -> RescaleCosts {
 fn job_location(job: &ActiveJob, held: &[NodeName]) -> JobLocation {
     let id = job_id(job.id);
     JobLocation {
-        block: 1,
+        places_per_node: 1,
         held: held.iter().map(|node| HeldNode { node: node.clone(), slurm_job: id }).collect(),
         lead: held.first().cloned(),
         lead_now: held.first().cloned(),

@@ -7,7 +7,7 @@ use super::machine_snapshot::place_type;
 use crate::closed::machine::ClosedMachine;
 use crate::closed::setup::ClosedSetup;
 use crate::closed::speeds::{ModelSpeeds, RunChoice, is_row_for};
-use infill_advisor::RateEstimate;
+use infill_advisor::PredictedRate;
 use infill_model::{
     AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, PlanNeeds, Profile, ProfileKey,
     SizePoint, Spread,
@@ -127,7 +127,7 @@ impl TrainingProgram {
 
 /// The estimates for the rows of the table, as rates of the program. Of several placements of one number of
 /// GPUs, the fastest counts.
-pub(super) fn rate_estimates(setup: &ClosedSetup, program: &TrainingProgram) -> Vec<RateEstimate> {
+pub(super) fn rate_estimates(setup: &ClosedSetup, program: &TrainingProgram) -> Vec<PredictedRate> {
     let mut best: BTreeMap<(ExecPlan, usize, u32), f64> = BTreeMap::new();
     for (row, secs) in setup.speeds.rows.iter().zip(&setup.estimates) {
         let Some(secs) = secs.filter(|secs| row.model == program.model && *secs > 0.0) else { continue };
@@ -139,7 +139,7 @@ pub(super) fn rate_estimates(setup: &ClosedSetup, program: &TrainingProgram) -> 
     }
     best.into_iter()
         .filter_map(|((exec_plan, pool, nodes), rate)| {
-            Some(RateEstimate { exec_plan, node_type: place_type(&setup.machine, pool)?, nodes, rate })
+            Some(PredictedRate { exec_plan, node_type: place_type(&setup.machine, pool)?, nodes, rate })
         })
         .collect()
 }

@@ -44,7 +44,7 @@ fn decisions() -> Vec<Decision> {
         decision("an administrator drains", "n1:1800", &["1 1 linear held=n1"], drain),
         decision("a job was preempted", "n1:1800", &["1 1 linear backoff=40"], as_it_was),
         decision("a job begins later", "n1:1800", &["1 1 linear"], |world| {
-            world.jobs[0].standing = SchedulingState::Barred(StartBlocker::Begin(NOW + 60));
+            world.jobs[0].scheduling_state = SchedulingState::Blocked(StartBlocker::Begin(NOW + 60));
         }),
         decision(
             "a job was just rescaled",
@@ -113,7 +113,8 @@ fn decisions() -> Vec<Decision> {
         decision("a start takes as long as the window", "n1:100", &["1 1 linear start=100"], as_it_was),
         decision("another job starts instead", "n1:1800", &["1 1 linear w=9", "2 1 linear"], as_it_was),
         decision("others come first", "n1:1800", &["1 1 linear w=9", "2 1 linear"], |world| {
-            world.jobs[1].turn = Some(TurnState::Waits(QueuePosition { position: 1, of: 1, secs: 750.0 }));
+            world.jobs[1].turn =
+                Some(TurnState::Waits(QueuePosition { position: 1, queue_length: 1, secs: 750.0 }));
         }),
         decision(
             "the CPUs of a host are used up",

@@ -14,12 +14,12 @@ fn why_last_waits(world: &World) -> JobReason {
     verdict.why
 }
 
-fn lacks_nodes(least: u32, free: usize) -> JobReason {
-    JobReason::WaitsForNodes(NodeShortage { least, free, window_secs: 60.0 })
+fn lacks_nodes(min_nodes: u32, free: usize) -> JobReason {
+    JobReason::WaitsForNodes(NodeShortage { min_nodes, free, window_secs: 60.0 })
 }
 
-fn waits_for_others(least: u32, taken: usize, all: usize) -> JobReason {
-    JobReason::WaitsForOthers { least, taken, all, window_secs: 60.0 }
+fn waits_for_others(min_nodes: u32, taken: usize, all: usize) -> JobReason {
+    JobReason::WaitsForOthers { min_nodes, taken, all, window_secs: 60.0 }
 }
 
 #[test]
