@@ -30,8 +30,8 @@ pub enum ChannelError {
     TooOften(Duration),
 }
 
-/// How much of an order may be sent before the record of the job is stored. Directives that stop or hold a
-/// command are always sent at once.
+/// How much of an order may be sent before the record of the job is stored. All directives except `Run`,
+/// `Regroup` and `Part` are sent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OrderPermit {
     /// No new generation and no new wing.

@@ -171,10 +171,10 @@ impl DaemonContext {
         }
     }
 
-    /// Whether a job has been submitted since the snapshot. No nodes may be taken then, and the next round is
-    /// requested.
-    pub(crate) async fn has_new_jobs(&self) -> bool {
-        let overtaken = self.new_job_check.has_new_jobs(self.slurm.as_ref()).await;
+    /// Whether effects that take nodes must wait, because a main job has been submitted since the snapshot.
+    /// Requests the next round then. See [`NewJobCheck::must_defer_growth`].
+    pub(crate) async fn must_defer_growth(&self) -> bool {
+        let overtaken = self.new_job_check.must_defer_growth(self.slurm.as_ref()).await;
         if overtaken {
             self.round_trigger.request_round(RoundUrgency::Ordinary, None);
         }

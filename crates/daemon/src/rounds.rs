@@ -188,11 +188,10 @@ pub(crate) enum RoundError {
     Broken(#[from] tokio::task::JoinError),
 }
 
-/// Plans a round on a blocking thread. Takes the last resort instead where the planner exceeds its outer
-/// deadline, or still works on an earlier round.
+/// Plans a round and returns its view. See [`make_decision`].
 ///
 /// # Errors
-/// When even the last resort breaks a rule, which is a defect. The round changes nothing then.
+/// As [`make_decision`].
 pub(crate) async fn plan_round(
     planner: &PlannerThread,
     config: Arc<Config>,
@@ -201,6 +200,11 @@ pub(crate) async fn plan_round(
     make_decision(planner, config, input, RoundInput::solve_plan).await.map(|decision| decision.view)
 }
 
+/// Plans a round on a blocking thread and checks the plan. Takes the last resort instead where the planner
+/// exceeds its outer deadline, or still works on an earlier round.
+///
+/// # Errors
+/// When even the last resort breaks a rule, which is a defect. The round changes nothing then.
 async fn make_decision(
     planner: &PlannerThread,
     config: Arc<Config>,
@@ -282,7 +286,7 @@ async fn set_targets(context: &DaemonContext, plan: &Plan) {
     if gaining.is_empty() {
         return;
     }
-    let overtaken = context.has_new_jobs().await;
+    let overtaken = context.must_defer_growth().await;
     let mut state = context.lock_state();
     if overtaken {
         tracing::debug!(

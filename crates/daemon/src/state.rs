@@ -30,7 +30,10 @@ use infill_model::{
 use infill_planner::round::{AdvisorMode, RoundConstraints, RoundInput, RoundState};
 use infill_store::Measurement;
 
-/// What must happen outside the state after a change, in the order of the fields.
+/// What must happen outside the state after a change. [`DaemonContext::run_actions`] does it in the order of
+/// the fields. Only the handler of reports reads `urgent`.
+///
+/// [`DaemonContext::run_actions`]: super::context::DaemonContext::run_actions
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "actions must be run"]
 pub struct PendingActions {
@@ -38,7 +41,8 @@ pub struct PendingActions {
     pub notes: Vec<LogNote>,
     /// Orders to agents, and how much of each may be sent.
     pub orders: Vec<(Vec<AgentOrder>, OrderPermit)>,
-    /// Effects at Slurm, to be carried out once everything is stored.
+    /// Effects at Slurm. Those that give nodes back are carried out at once, all others once everything is
+    /// stored.
     pub batches: Vec<EffectBatch>,
     /// Whether the next round should begin soon.
     pub urgent: bool,

@@ -259,7 +259,8 @@ impl JobLifecycle {
         }
     }
 
-    /// Enters a phase. A phase in which no members train or stop also ends the lead's absence.
+    /// Enters a phase. The lead's absence lasts only through `Running`, `Regrouping`, `Stopping` and
+    /// `Assembling`; every other phase ends it.
     pub(super) fn enter_phase(&mut self, phase: JobPhase, now: UnixTime) {
         let keeps_absence = matches!(
             phase,
@@ -289,8 +290,8 @@ impl JobLifecycle {
         self.enter_phase(JobPhase::Requeueing { next: NextGeneration { lost: false, ..next } }, now);
     }
 
-    /// Emits `effect` unless the same effect was tried a moment ago; returns whether it did. infill never
-    /// changes a main job that wings extend.
+    /// Emits `effect`, unless an effect of the same kind on the same Slurm job was tried a moment ago.
+    /// Returns whether it did. infill never changes a main job that wings extend.
     pub(super) fn attempt_effect(&mut self, effect: Effect, now: UnixTime, out: &mut StepOutcome) -> bool {
         if self.is_extension() && effect.job() == self.job {
             return false;

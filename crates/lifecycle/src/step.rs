@@ -208,7 +208,7 @@ impl JobLifecycle {
         })
     }
 
-    /// Starts the command on these members, the lead first.
+    /// Begins the next generation with these members, the lead first. Their directives become `Run`.
     fn start_generation(
         &mut self,
         members: Vec<NodeName>,

@@ -64,7 +64,7 @@ impl JobLifecycle {
         }
         for wing_nodes in wings.into_iter().take(context.wings_left) {
             let Some(number) = self.fresh_order_number(orders) else {
-                out.notes.push("the store has no order numbers left: no further wing was ordered".to_owned());
+                out.notes.push("no reserved wing numbers are left: no further wing was ordered".to_owned());
                 return;
             };
             self.order_wing(number, &wing_nodes, context, settings, now);

@@ -185,19 +185,19 @@ async fn a_doubtful_snapshot_does_not_count() {
     let mut site = Site::new(1, |_| ()).await;
     assert!(site.read_snapshot().await.is_some());
     site.submit_main();
-    assert!(site.context.has_new_jobs().await);
+    assert!(site.context.must_defer_growth().await);
     site.slurm.edit_snapshot(|snapshot| {
         snapshot.doubts = vec![SnapshotDoubt::Inconsistent("two and two are five".to_owned())]
     });
     assert_eq!(run_round(&site.context, &site.planner).await, None);
     assert!(site.context.lock_state().health.has_problem(ProblemTopic::Snapshot));
-    assert!(site.context.has_new_jobs().await, "that job came after the last trusted snapshot");
+    assert!(site.context.must_defer_growth().await, "that job came after the last trusted snapshot");
     assert_eq!(site.launched(), []);
     site.slurm.edit_snapshot(|snapshot| snapshot.doubts.clear());
     site.cancel_main();
     assert!(run_round(&site.context, &site.planner).await.is_some());
     assert!(!site.context.lock_state().health.has_problem(ProblemTopic::Snapshot));
-    assert!(!site.context.has_new_jobs().await);
+    assert!(!site.context.must_defer_growth().await);
     assert_eq!(site.launched(), [JobId(1)]);
 }
 

@@ -49,7 +49,7 @@ pub struct WorkerProgress {
     pub hosts: Vec<NodeName>,
     /// Samples since the worker's last report.
     pub samples: f64,
-    /// Seconds since the worker's last report.
+    /// Seconds since the worker's last report; in an opening report, seconds since the command's start.
     pub secs: f64,
     /// The training step, if the command reports it.
     pub step: Option<u64>,
