@@ -7,7 +7,7 @@ use std::sync::Arc;
 use infill_agent::identity::{
     IdentityError, IdentityProof, IdentityProvider as _, ProofPurpose, SlurmIdentity,
 };
-use infill_agent::session::DaemonSession;
+use infill_agent::signed_session::DaemonSession;
 use infill_api::{addresses, headers};
 use infill_model::error_causes;
 

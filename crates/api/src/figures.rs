@@ -35,7 +35,7 @@ pub struct FigureQuery {
 /// Answer to a [`FigureQuery`] or a [`ProfileFigureQuery`](super::ProfileFigureQuery).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// Title of the figure.
     pub title: String,

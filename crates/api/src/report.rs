@@ -32,7 +32,7 @@ pub struct UsesView {
 /// What the daemon knows about a period.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReportView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// Begin of the period.
     pub from: UnixTime,

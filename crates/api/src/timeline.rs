@@ -8,7 +8,7 @@ use infill_model::{NodeName, UnixTime};
 pub const LONGEST_TIMELINE_SECS: i64 = 48 * 3600;
 
 /// Largest number of rows, and of columns.
-pub const MOST_PIXELS: usize = 4096;
+pub const MAX_TIMELINE_PIXELS: usize = 4096;
 
 /// Largest number of cells, rows times columns: enough for a large screen.
 pub const MOST_CELLS: usize = 1_000_000;
@@ -50,7 +50,7 @@ fn default_columns() -> usize {
 /// Answer to a [`TimelineQuery`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TimelineView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// Begin of the period.
     pub from: UnixTime,

@@ -108,7 +108,7 @@ impl NewJobCheck {
             }
             deferrals.snapshot
         };
-        let has_new_jobs = slurm.has_news().await.unwrap_or_else(|e| {
+        let has_new_jobs = slurm.has_new_main_jobs().await.unwrap_or_else(|e| {
             tracing::debug!("Slurm does not say whether a job has been submitted: {e}");
             true
         });

@@ -139,7 +139,7 @@ impl RoundTrigger {
     }
 
     /// Records when the last dump began and how long it took.
-    pub fn record_dump(&self, began: Instant, took: Duration) {
+    pub fn record_reading(&self, began: Instant, took: Duration) {
         self.lock_pace().last_dump = Some(Dump { began, took });
     }
 
@@ -244,7 +244,7 @@ mod tests {
     async fn a_request_wakes_the_round_loop() {
         let trigger = RoundTrigger::new(Duration::from_secs(60));
         trigger.wait_for_round().await;
-        trigger.record_dump(Instant::now() - Duration::from_secs(2), Duration::from_millis(1));
+        trigger.record_reading(Instant::now() - Duration::from_secs(2), Duration::from_millis(1));
         let waiting = trigger.wait_for_round();
         let requesting = async { trigger.request_round(RoundUrgency::Urgent, None) };
         let both = async { tokio::join!(waiting, requesting) };

@@ -70,6 +70,6 @@ pub use settings::CALM_SECS;
 pub(crate) use settings::CLAIM_SECS;
 pub use settings::{JOIN_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 pub(crate) use settings::{LifecycleSettings, START_SECS};
-pub use target::OrderNumbers;
 pub(crate) use target::TargetContext;
+pub use target::WingNumbers;
 pub use worker::{LiveState, Wing};

@@ -57,7 +57,7 @@ impl JobLifecycle {
     /// The node that the lead was released to, until Slurm shows it running.
     pub(crate) fn awaits_start_on(&self) -> Option<&NodeName> {
         match &self.phase {
-            JobPhase::Launching { node, .. } if self.obstacles.released_at.is_some() => Some(node),
+            JobPhase::Launching { node, .. } if self.obstacles.launched_at.is_some() => Some(node),
             _ => None,
         }
     }
@@ -67,7 +67,9 @@ impl JobLifecycle {
     pub fn lead_node(&self) -> Option<&NodeName> {
         match &self.phase {
             JobPhase::Launching { node, .. } => Some(node),
-            _ if self.generation.away.is_some() => self.generation.away.as_ref().map(|away| &away.place),
+            _ if self.generation.lead_absence.is_some() => {
+                self.generation.lead_absence.as_ref().map(|away| &away.node)
+            }
             _ => self.workers.iter().find(|(_, w)| self.is_lead(w)).map(|(n, _)| n),
         }
     }
@@ -155,8 +157,8 @@ impl JobLifecycle {
         match &self.phase {
             JobPhase::Queued { .. } if !self.wings.is_empty() => SchedulingState::Busy,
             JobPhase::Queued { .. } => self.queued_scheduling_state(now),
-            _ if self.obstacles.suspended || self.generation.away.is_some() => SchedulingState::Busy,
-            JobPhase::Idle { .. } if self.obstacles.awaits_new_plan && self.target.is_none() => {
+            _ if self.obstacles.suspended || self.generation.lead_absence.is_some() => SchedulingState::Busy,
+            JobPhase::Assembling { .. } if self.obstacles.awaits_new_plan && self.target.is_none() => {
                 SchedulingState::Running
             }
             JobPhase::Running { members } if self.is_steady(members, now) => SchedulingState::Running,

@@ -98,8 +98,9 @@ pub struct GenerationRendezvous {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WingOrder {
-    /// The number of the order, unique over the life of the store.
-    pub order: u64,
+    /// The number of the wing, unique over the life of the store.
+    #[serde(rename = "order")]
+    pub number: u64,
     /// The nodes to which the wing is pinned. It takes all of them, exclusively.
     pub nodes: Vec<NodeName>,
     /// The time limit in minutes.

@@ -153,8 +153,8 @@ impl FleetJob {
 
     /// Updates the job's totals, loss and rates.
     fn update_totals(&mut self, node: &NodeName, progress: &ProgressEvent<'_>) {
-        self.lifecycle.counts.course.record_progress(progress.samples, progress.step, progress.total);
-        let course = &mut self.lifecycle.counts.course;
+        self.lifecycle.counts.progress.record_progress(progress.samples, progress.step, progress.total);
+        let course = &mut self.lifecycle.counts.progress;
         if progress.loss.is_some_and(|loss| self.losses.add(course.samples, loss)) {
             course.record_plateau(self.losses.flat_after_samples());
         }

@@ -82,7 +82,7 @@ pub(super) struct NodeEligibility {
     /// Nodes on which the job cannot run.
     pub excluded: ExcludedNodes,
     /// Why the job cannot run on any node; `None` if it can.
-    pub bar: Option<StartBlocker>,
+    pub start_blocker: Option<StartBlocker>,
 }
 
 /// The results for one request.
@@ -121,7 +121,7 @@ impl<'a> NodeMatcher<'a> {
             block,
         };
         if key.constraint.is_empty() && key.exclude.is_empty() && key.gres.is_empty() {
-            return NodeEligibility { excluded: self.none.clone(), bar: None };
+            return NodeEligibility { excluded: self.none.clone(), start_blocker: None };
         }
         if !self.matches.contains_key(&key) {
             if budget.is_spent(lead.user_id) {
@@ -157,8 +157,8 @@ impl<'a> NodeMatcher<'a> {
         let excluded = self.lists.get(&excluded).cloned().unwrap_or(excluded);
         self.lists.insert(excluded.clone());
         let excludes_all = !self.nodes.is_empty() && excluded.len() == self.nodes.len();
-        let bar = excludes_all.then(|| StartBlocker::NoNode(matches.request.text.clone()));
-        let eligibility = NodeEligibility { excluded, bar };
+        let start_blocker = excludes_all.then(|| StartBlocker::NoNode(matches.request.text.clone()));
+        let eligibility = NodeEligibility { excluded, start_blocker };
         matches.by_alternative.insert(alternative, eligibility.clone());
         eligibility
     }
@@ -167,7 +167,10 @@ impl<'a> NodeMatcher<'a> {
     fn ineligible_everywhere(&mut self, why: &str) -> NodeEligibility {
         let nodes = &self.nodes;
         let all = self.all.get_or_insert_with(|| nodes.iter().map(|n| n.name.clone()).collect());
-        NodeEligibility { excluded: all.clone(), bar: Some(StartBlocker::Constraint(why.to_owned())) }
+        NodeEligibility {
+            excluded: all.clone(),
+            start_blocker: Some(StartBlocker::Constraint(why.to_owned())),
+        }
     }
 
     /// The different resources per place of the nodes that are not excluded.
@@ -373,8 +376,8 @@ mod tests {
         let mut matcher = NodeMatcher::new(nodes.iter().collect());
         let lead_node = lead_node.map(NodeName::from);
         let eligibility = matcher.match_job(lead, 1, lead_node.as_ref(), &mut MatchBudget::default());
-        if let Some(bar) = eligibility.bar {
-            return bar.describe_at(UnixTime(0));
+        if let Some(blocker) = eligibility.start_blocker {
+            return blocker.describe_at(UnixTime(0));
         }
         let suitable = nodes.iter().filter(|node| !eligibility.excluded.contains(&node.name));
         suitable.map(|node| node.name.as_str()).collect::<Vec<_>>().join(" ")
@@ -453,14 +456,15 @@ mod tests {
         let found: Vec<NodeEligibility> =
             leads.iter().map(|lead| matcher.match_job(lead, 1, None, &mut budget)).collect();
         let (first_users, others) = found.split_at(1000);
-        let matched = first_users.iter().take_while(|eligibility| eligibility.bar.is_none()).count();
+        let matched =
+            first_users.iter().take_while(|eligibility| eligibility.start_blocker.is_none()).count();
         assert!((5..20).contains(&matched), "{matched} of 1000");
         for eligibility in &first_users[matched..] {
-            assert_eq!(eligibility.bar, Some(StartBlocker::Constraint(TOO_MANY.to_owned())));
+            assert_eq!(eligibility.start_blocker, Some(StartBlocker::Constraint(TOO_MANY.to_owned())));
             assert_eq!(eligibility.excluded.len(), nodes.len());
         }
-        assert_eq!(others[0].bar, None, "another user's request");
-        assert_eq!(others[1].bar, None, "a request that was matched before");
+        assert_eq!(others[0].start_blocker, None, "another user's request");
+        assert_eq!(others[1].start_blocker, None, "a request that was matched before");
     }
 
     #[test]
