@@ -72,7 +72,7 @@ fn facts(n: u32, excluded: &ExcludedNodes) -> JobFacts {
         program: ProgramIdentity {
             user: format!("user{user}"),
             job_name: format!("sweep{user}"),
-            told: None,
+            reported: None,
             block: 1,
             on_cpus: false,
             exec_plan: ExecPlan::default(),

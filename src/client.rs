@@ -238,7 +238,7 @@ impl DaemonClient {
                     let answer =
                         self.fetch_answer(url, signed_session::attach_proof(request, proof, &to)).await?;
                     let opened =
-                        DaemonSession::from_answer(proofs.slurm_identity(), proof, None, (&route, &answer))
+                        DaemonSession::from_answer(proofs.slurm_identity(), proof, None, &route, &answer)
                             .await;
                     let opened = opened.map(|session| proofs.keep_session(url, session));
                     proved_answer(url, path, answer, |_| opened)
@@ -295,7 +295,7 @@ impl DaemonClient {
             let to = host_and_port(url).unwrap_or_default();
             let answer = self.fetch_answer(url, signed_session::attach_proof(request, &proof, &to)).await?;
             let opened =
-                DaemonSession::from_answer(proofs.slurm_identity(), &proof, None, (&route, &answer)).await;
+                DaemonSession::from_answer(proofs.slurm_identity(), &proof, None, &route, &answer).await;
             proved_answer(url, path, answer, |_| opened.map(drop))
         })
         .await
@@ -316,7 +316,7 @@ impl DaemonClient {
         if answer.status.is_success() && answer.body == STANDBY_HEALTH {
             return Err(refusal_error(StatusCode::SERVICE_UNAVAILABLE, routes::HEALTHZ, STANDBY_REFUSAL));
         }
-        match DaemonSession::from_answer(proofs.slurm_identity(), &proof, None, (routes::HEALTHZ, &answer))
+        match DaemonSession::from_answer(proofs.slurm_identity(), &proof, None, routes::HEALTHZ, &answer)
             .await
         {
             // It has proved itself, but will not take the order.

@@ -105,7 +105,7 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
         program: ProgramIdentity {
             user: format!("user{n}"),
             job_name: format!("train{n}"),
-            told: None,
+            reported: None,
             block: 1,
             on_cpus: false,
             exec_plan: ExecPlan::default(),

@@ -322,7 +322,7 @@ fn program(script_job: &Malleable) -> ProgramIdentity {
     ProgramIdentity {
         user: script_job.user.clone(),
         job_name: name.clone(),
-        told: Some((name, BatchMode::Auto)),
+        reported: Some((name, BatchMode::Auto)),
         block: 1,
         on_cpus: false,
         exec_plan: ExecPlan::default(),

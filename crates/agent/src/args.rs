@@ -300,7 +300,7 @@ impl CommandArgs {
 
     /// The command with the arguments of an execution plan.
     pub(crate) fn command_for_plan(&self, plan: &str) -> Vec<String> {
-        let plan = self.plans.as_ref().and_then(|plans| plans.get(plan));
+        let plan = self.plans.as_ref().and_then(|plans| plans.plan_named(plan));
         self.command.iter().chain(plan.into_iter().flat_map(|plan| &plan.args)).cloned().collect()
     }
 

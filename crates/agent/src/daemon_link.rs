@@ -218,7 +218,7 @@ impl DaemonLink {
     async fn check_health(&self, url: &str) -> bool {
         let request = self.http.get(format!("{url}{}", routes::HEALTHZ)).timeout(ANSWER_TIMEOUT);
         let Some(to) = addresses::host_and_port(url) else { return false };
-        let purpose = ProofPurpose { what: headers::HEALTH_PURPOSE, job: None, to: &to, order: None };
+        let purpose = ProofPurpose { action: headers::HEALTH_PURPOSE, job: None, audience: &to, order: None };
         let Ok(proof) = self.config.identity.make_proof(&purpose).await else { return false };
         let by_munge = matches!(proof.credential, Credential::Munge(_));
         // A token is too valuable to send for this answer.
@@ -329,7 +329,7 @@ impl DaemonLink {
         let route = routes::AGENT_HELLO;
         let body = serde_json::to_vec(&hello).map_err(|e| LinkError::Setup(e.to_string()))?;
         let order = request_digest(route, &body);
-        let purpose = ProofPurpose { what: "hello", job, to: &to, order: Some(&order) };
+        let purpose = ProofPurpose { action: "hello", job, audience: &to, order: Some(&order) };
         let proof = self.config.identity.make_proof(&purpose).await?;
         let proof = proof.require_private_channel(self.daemons.urls())?;
         let request = self.http.post(format!("{url}{route}")).timeout(ANSWER_TIMEOUT);
@@ -340,7 +340,7 @@ impl DaemonLink {
         let answer = answer.map_err(|e| unreachable_error(url, error_causes::error_chain(&e)))?;
         // An answer that does not prove to be the daemon's counts as no answer, whatever it says.
         let session =
-            DaemonSession::from_answer(self.config.identity.as_ref(), &proof, job, (route, &answer)).await;
+            DaemonSession::from_answer(self.config.identity.as_ref(), &proof, job, route, &answer).await;
         let session = session
             .map_err(|e| unreachable_error(url, signed_session::describe_unproved_answer(&e, &answer)))?;
         Ok((read_answer(url, &answer)?, session))

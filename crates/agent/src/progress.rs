@@ -26,7 +26,7 @@ const MAX_DATAGRAM_BYTES: usize = 4096;
 const MAX_SAMPLES: f64 = 1e15;
 
 /// Shortest time that a report covers, seconds.
-const SHORTEST_SECS: f64 = 1e-6;
+const MIN_REPORT_SECS: f64 = 1e-6;
 
 /// Number of bad messages at the first warning. Further warnings follow each time the number has doubled.
 const FIRST_WARNING: u64 = 1;
@@ -214,7 +214,7 @@ impl ProgressTally {
         let last = counts.last.take()?;
         let secs = last.saturating_duration_since(std::mem::replace(&mut counts.anchor, last)).as_secs_f64();
         // Messages that arrive together may have the same time.
-        Some((std::mem::take(&mut counts.sum), secs.max(SHORTEST_SECS)))
+        Some((std::mem::take(&mut counts.sum), secs.max(MIN_REPORT_SECS)))
     }
 }
 

@@ -101,7 +101,8 @@ impl DaemonSession {
         identity: &dyn IdentityProvider,
         proof: &IdentityProof,
         job: Option<JobId>,
-        (route, answer): (&str, &DaemonAnswer),
+        route: &str,
+        answer: &DaemonAnswer,
     ) -> Result<DaemonSession, UnprovedAnswer> {
         let seal = answer.seal.as_deref().and_then(SessionSeal::from_header).ok_or(UnprovedAnswer::NoSeal)?;
         let payload = match (seal, &proof.credential) {

@@ -6,7 +6,7 @@ use infill_model::UnixTime;
 use infill_model::words;
 
 /// Longest period of a figure, seconds.
-pub const LONGEST_FIGURE_SECS: i64 = 400 * 86_400;
+pub const MAX_FIGURE_SECS: i64 = 400 * 86_400;
 
 words! {
     /// What a figure shows over time.

@@ -34,7 +34,7 @@ pub use collectives::{CollectivesView, ImportCollectivesRequest};
 pub use dialect::AgentDialect;
 pub use document::{BodyProof, ErrorBody, SCHEMA_VERSION};
 pub use explain::{ExplainQuery, ExplainView};
-pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS};
+pub use figures::{FigureKind, FigureQuery, FigureView, MAX_FIGURE_SECS};
 pub use history::{EndedImportResult, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
     ControlRequest, DaemonStatus, EndPrediction, GenerationsView, HiddenCounts, IdleShare, JobView,
@@ -44,11 +44,11 @@ pub use profiles::{
     CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED, MAX_PROFILES,
     ProfileCount, ProfileFigureQuery, ProfileView, ProfilesView,
 };
-pub use report::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, UsesView};
+pub use report::{MAX_DELAYS, MAX_REPORT_SECS, ReportQuery, ReportView, UsesView};
 pub use rounds::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView};
 pub use routes::daemon_urls;
 pub use timeline::{
-    LONGEST_TIMELINE_SECS, MAX_TIMELINE_PIXELS, MOST_CELLS, NodeRow, TimelineQuery, TimelineRows,
+    MAX_TIMELINE_CELLS, MAX_TIMELINE_PIXELS, MAX_TIMELINE_SECS, NodeRow, TimelineQuery, TimelineRows,
     TimelineView,
 };
 pub use web::{

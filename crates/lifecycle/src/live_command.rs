@@ -5,11 +5,11 @@ use infill_model::{AgentEvent, CommandExit, NodeName, RescaleMode, UnixTime};
 use super::effect::StepOutcome;
 use super::job_lifecycle::JobLifecycle;
 use super::phase::{JobPhase, StopReason};
-use super::settings::{JOIN_SECS, LifecycleSettings, MOST_WARM_SECS, SILENT_SECS, WARM_SECS, WARM_TIMES};
+use super::settings::{JOIN_SECS, LifecycleSettings, MAX_WARM_SECS, SILENT_SECS, WARM_SECS, WARM_TIMES};
 use super::worker::{LiveState, WorkerAgent};
 
 /// Longest credible standstill of a member, seconds: long before, a restart replaces the change.
-const LONGEST_STANDSTILL_SECS: f64 = 3600.0;
+const MAX_STANDSTILL_SECS: f64 = 3600.0;
 
 impl JobLifecycle {
     /// Applies an agent's event about a command that stays alive.
@@ -71,7 +71,7 @@ impl JobLifecycle {
 
     /// How long a newcomer may take to be ready, seconds.
     fn warm_limit_secs(&self) -> f64 {
-        (WARM_TIMES * f64::from(self.counts.warm_secs)).clamp(WARM_SECS, MOST_WARM_SECS)
+        (WARM_TIMES * f64::from(self.counts.warm_secs)).clamp(WARM_SECS, MAX_WARM_SECS)
     }
 
     /// The command on `node` has joined the present generation, after a standstill of `secs`.
@@ -86,7 +86,7 @@ impl JobLifecycle {
             worker.live = LiveState::Member(number);
             worker.step_failed_at = None;
         }
-        let is_credible = (0.0..=LONGEST_STANDSTILL_SECS).contains(&secs);
+        let is_credible = (0.0..=MAX_STANDSTILL_SECS).contains(&secs);
         worker.standstill_secs = (is_regrouping && is_credible).then_some(secs);
         if worker.slurm_job != lead {
             self.backoff.reset_after_wing();

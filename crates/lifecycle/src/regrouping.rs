@@ -7,7 +7,7 @@ use super::effect::StepOutcome;
 use super::job_lifecycle::{JobLifecycle, RendezvousStore};
 use super::lead_absence::SurvivingMembers;
 use super::phase::{JobPhase, NextGeneration, RegroupState, StopReason};
-use super::settings::{DOUBT_SECS, MOST_TRIES, REGROUP_SECS, ROLL_SECS, SILENT_SECS};
+use super::settings::{DOUBT_SECS, MAX_TRIES, REGROUP_SECS, ROLL_SECS, SILENT_SECS};
 use super::worker::LiveState;
 
 impl JobLifecycle {
@@ -223,7 +223,7 @@ impl JobLifecycle {
     ) {
         let why = lost.first().map_or_else(|| "meeting failed".to_owned(), |n| self.describe_loss(n).0);
         let is_overdue = now.secs_since(regroup.began) > self.patience_secs(regroup);
-        let may_retry = regroup.tries < MOST_TRIES && !is_overdue;
+        let may_retry = regroup.tries < MAX_TRIES && !is_overdue;
         let Some(survivors) = self.survivors_of(members, lost, now).filter(|_| may_retry) else {
             self.fall_back_to_restart(members, regroup, next, &why, now, out);
             return;

@@ -12,7 +12,7 @@ use super::worker::LiveState;
 
 /// Largest number of passes in a step. Each pass moves on by at most one phase, and the cycle
 /// Stopping → Idle → Running needs three.
-const MOST_PASSES: usize = 4;
+const MAX_PASSES: usize = 4;
 
 impl JobLifecycle {
     /// Moves on as far as possible now.
@@ -21,7 +21,7 @@ impl JobLifecycle {
         if self.obstacles.suspended {
             return;
         }
-        for _ in 0..MOST_PASSES {
+        for _ in 0..MAX_PASSES {
             let before = self.phase.clone();
             self.step_once(&before, settings, now, out);
             if std::mem::discriminant(&self.phase) == std::mem::discriminant(&before) {

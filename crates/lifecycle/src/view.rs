@@ -9,7 +9,7 @@ use infill_model::{
 
 use super::job_lifecycle::JobLifecycle;
 use super::phase::JobPhase;
-use super::settings::{CLAIM_SECS, MOST_CLAIMS, SILENT_SECS};
+use super::settings::{CLAIM_SECS, MAX_CLAIMS, SILENT_SECS};
 
 impl JobLifecycle {
     /// The state that infill shows for the job.
@@ -137,7 +137,7 @@ impl JobLifecycle {
     /// claim lasts longer after each late start: the lead's script may have much to do first.
     pub(super) fn claim_is_over(&self, now: UnixTime) -> bool {
         let claim_secs = self.target.as_ref().map_or(CLAIM_SECS, |t| t.claim_secs);
-        let times = 1 + self.backoff.late_starts.min(MOST_CLAIMS);
+        let times = 1 + self.backoff.late_starts.min(MAX_CLAIMS);
         now.secs_since(self.since) >= claim_secs * f64::from(times)
     }
 

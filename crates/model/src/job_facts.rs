@@ -102,7 +102,7 @@ pub struct ProgramIdentity {
     /// Slurm's name of the job.
     pub job_name: String,
     /// The profile's name and batch mode, once the job has reported them.
-    pub told: Option<(String, BatchMode)>,
+    pub reported: Option<(String, BatchMode)>,
     /// How many places of one node each of its nodes takes; 0 or 1 if its nodes are whole nodes.
     pub block: u32,
     /// Whether these places are parts of nodes without GPUs. Otherwise they have GPUs.

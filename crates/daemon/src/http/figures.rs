@@ -16,7 +16,7 @@ use crate::hour_cache;
 use crate::redaction::ApiReader;
 use crate::response_cache::FigureCacheKey;
 use crate::timeline::{HOUR_SECS, hour_of};
-use infill_api::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, MOST_DELAYS, SCHEMA_VERSION};
+use infill_api::{FigureKind, FigureQuery, FigureView, MAX_DELAYS, MAX_FIGURE_SECS, SCHEMA_VERSION};
 use infill_model::{MainDelay, NodeTimeUsage, UnixTime, clock::now};
 use infill_present::charts::{StackedArea, TimeFigure, TimeMarks};
 
@@ -89,7 +89,7 @@ async fn render_figure(
 }
 
 fn check_query(query: &FigureQuery) -> Result<(), RequestDenial> {
-    check_span(query.from, query.to, LONGEST_FIGURE_SECS)?;
+    check_span(query.from, query.to, MAX_FIGURE_SECS)?;
     parse_zone(query.zone).map(drop)
 }
 
@@ -118,13 +118,13 @@ async fn load_figure(
         }
         FigureKind::NodeTime => {
             let begin = hour_of(from);
-            let max_hours = (LONGEST_FIGURE_SECS / HOUR_SECS) as u32 + 1;
+            let max_hours = (MAX_FIGURE_SECS / HOUR_SECS) as u32 + 1;
             let hours = store.node_time_by_hour(begin, to, max_hours).await?;
             FigureSource::Hours(
                 hours.into_iter().map(|(begin, spent)| (begin, secs_by_use(&spent))).collect(),
             )
         }
-        FigureKind::Delays => FigureSource::Delays(store.delays_between(from, to, MOST_DELAYS).await?),
+        FigureKind::Delays => FigureSource::Delays(store.delays_between(from, to, MAX_DELAYS).await?),
     })
 }
 

@@ -12,7 +12,7 @@ use crate::context::DaemonContext;
 use crate::hour_cache;
 use crate::redaction::{ApiReader, RedactionFilter, VisibilityClass};
 use crate::timeline::hour_of;
-use infill_api::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, SCHEMA_VERSION, UsesView};
+use infill_api::{MAX_DELAYS, MAX_REPORT_SECS, ReportQuery, ReportView, SCHEMA_VERSION, UsesView};
 use infill_model::{LendingMode, UnixTime};
 
 /// `GET /v1/report`.
@@ -22,9 +22,9 @@ pub(crate) async fn get_report(
     query: Result<Query<ReportQuery>, QueryRejection>,
 ) -> Result<Json<ReportView>, RequestDenial> {
     let Query(ReportQuery { from, to }) = query?;
-    check_span(from, to, LONGEST_REPORT_SECS)?;
+    check_span(from, to, MAX_REPORT_SECS)?;
     // Only one reader of long sums at a time, so that the store answers rounds quickly.
-    let building = build_report(context.clone(), viewer, from, to, MOST_DELAYS);
+    let building = build_report(context.clone(), viewer, from, to, MAX_DELAYS);
     Ok(Json(run_limited(&context.access.sums, building).await?))
 }
 

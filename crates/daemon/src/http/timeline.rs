@@ -23,7 +23,7 @@ use crate::response_cache::MapCacheKey;
 use crate::timeline;
 use crate::timeline::{MapRequest, MapRows, USE_KINDS, UsageHour, UsageMap};
 use infill_api::{
-    LONGEST_TIMELINE_SECS, MAX_TIMELINE_PIXELS, MOST_CELLS, NodeRow, SCHEMA_VERSION, TimelineQuery,
+    MAX_TIMELINE_CELLS, MAX_TIMELINE_PIXELS, MAX_TIMELINE_SECS, NodeRow, SCHEMA_VERSION, TimelineQuery,
     TimelineRows, TimelineView,
 };
 use infill_model::{JobId, PrivateData, UnixTime, UserId, clock::now};
@@ -114,11 +114,11 @@ fn map_owners(context: &DaemonContext, map: &UsageMap) -> BTreeMap<JobId, Option
 }
 
 fn check_query(query: &TimelineQuery) -> Result<(), RequestDenial> {
-    check_span(query.from, query.to, LONGEST_TIMELINE_SECS)?;
+    check_span(query.from, query.to, MAX_TIMELINE_SECS)?;
     let reach = query.nodes_since.map_or(0, |since| query.to.0.saturating_sub(since.0));
-    if reach > LONGEST_TIMELINE_SECS {
+    if reach > MAX_TIMELINE_SECS {
         let what =
-            format!("nodes_since: expected at most {LONGEST_TIMELINE_SECS} seconds before to, not {reach}");
+            format!("nodes_since: expected at most {MAX_TIMELINE_SECS} seconds before to, not {reach}");
         return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
     }
     for (name, count) in [("rows", query.rows), ("columns", query.columns)] {
@@ -127,8 +127,8 @@ fn check_query(query: &TimelineQuery) -> Result<(), RequestDenial> {
             return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
         }
     }
-    if query.rows * query.columns > MOST_CELLS {
-        let what = format!("rows, columns: expected at most {MOST_CELLS} cells");
+    if query.rows * query.columns > MAX_TIMELINE_CELLS {
+        let what = format!("rows, columns: expected at most {MAX_TIMELINE_CELLS} cells");
         return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
     }
     Ok(())

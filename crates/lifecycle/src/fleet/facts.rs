@@ -74,7 +74,7 @@ impl FleetJob {
     /// The owner's declarations, as far as the agent has reported them.
     fn job_declaration(&self) -> JobDeclaration {
         let spec = &self.lifecycle.spec;
-        let is_reported = self.program_identity().told.is_some();
+        let is_reported = self.program_identity().reported.is_some();
         let grace_secs = is_reported.then_some(f64::from(spec.grace_secs));
         let profile = spec.profile.clone();
         let curve = spec.curve.clone();

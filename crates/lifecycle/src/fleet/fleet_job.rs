@@ -16,7 +16,7 @@ const MIN_STORED_SECS: f64 = 600.0;
 const FIFTHS: f64 = 3.8;
 
 /// Longest time between two steps that counts as training, seconds.
-const LONGEST_STEP_SECS: f64 = 600.0;
+const MAX_STEP_SECS: f64 = 600.0;
 
 /// Data of a malleable job beyond its lifecycle.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -188,7 +188,7 @@ impl FleetJob {
     /// Counts the node-seconds for which the command ran since the last step.
     pub(crate) fn note_training(&mut self, now: UnixTime) {
         if let Some((since, nodes)) = self.trained_until.take() {
-            let secs = now.secs_since(since).clamp(0.0, LONGEST_STEP_SECS);
+            let secs = now.secs_since(since).clamp(0.0, MAX_STEP_SECS);
             self.lifecycle.counts.progress.held_secs += secs * f64::from(nodes);
         }
         if let JobPhase::Running { members } = &self.lifecycle.phase {
@@ -232,14 +232,14 @@ impl FleetJob {
         let spec = &self.lifecycle.spec;
         let hash = Some(&spec.command_hash).filter(|hash| !hash.is_empty());
         let program = spec.profile.as_ref().or(hash);
-        let told = program.map(|name| (name.clone(), spec.batch));
+        let reported = program.map(|name| (name.clone(), spec.batch));
         let user = self.details.user.clone();
         let job_name = self.details.name.clone();
         let submitted = &self.lifecycle.submitted;
         ProgramIdentity {
             user,
             job_name,
-            told,
+            reported,
             block: submitted.places_per_worker,
             on_cpus: submitted.cpus.is_some(),
             exec_plan: self.lifecycle.last_run_plan().clone(),

@@ -24,11 +24,11 @@ use infill_model::{
 const UNMEASURED_TIMES: f64 = 5.0;
 
 /// Once start times are measured, a wing that runs may take this many times the measured time, but at most
-/// [`MOST_START_SECS`].
+/// [`MAX_START_SECS`].
 const START_TIMES: f64 = 3.0;
 
 /// Longest time that a wing that runs may take to start, seconds.
-const MOST_START_SECS: f64 = 600.0;
+const MAX_START_SECS: f64 = 600.0;
 
 /// Largest number of wings, ended ones included, as a multiple of `slurm.max_wings`. slurmctld keeps ended
 /// wings for a while (MinJobAge), and they count towards MaxJobCount, too.
@@ -94,7 +94,7 @@ impl JobFleet {
     /// Sets how long recent starts took on the slowest nodes, from the order to the agent's hello, seconds.
     pub fn set_start_secs(&mut self, measured_secs: f64) {
         let least_secs = self.settings.wing_start_secs;
-        let most_secs = least_secs.max(MOST_START_SECS);
+        let most_secs = least_secs.max(MAX_START_SECS);
         self.settings.prolog_secs = (START_TIMES * measured_secs).clamp(least_secs, most_secs);
         self.settings.claim_secs = (CLAIM_SECS + measured_secs).min(most_secs);
     }

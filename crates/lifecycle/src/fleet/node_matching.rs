@@ -9,9 +9,9 @@ use infill_model::{
 
 /// Largest amount of work for all requests in one snapshot, some tenths of a second. A unit of work is a host
 /// name that is parsed or a node that is checked; names of nodes that are kept are included.
-const MOST_WORK: usize = 4_000_000;
+const MAX_MATCHING_WORK: usize = 4_000_000;
 
-/// The jobs of one user may use one part in this many of [`MOST_WORK`].
+/// The jobs of one user may use one part in this many of [`MAX_MATCHING_WORK`].
 const USER_FRACTION: usize = 4;
 
 /// Number of characters of a constraint that take as long to check as a node.
@@ -29,13 +29,13 @@ pub(super) struct MatchBudget {
 
 impl Default for MatchBudget {
     fn default() -> Self {
-        MatchBudget { left: MOST_WORK, spent_by_user: BTreeMap::new() }
+        MatchBudget { left: MAX_MATCHING_WORK, spent_by_user: BTreeMap::new() }
     }
 }
 
 impl MatchBudget {
     fn is_spent(&self, user: UserId) -> bool {
-        let users_share = MOST_WORK / USER_FRACTION;
+        let users_share = MAX_MATCHING_WORK / USER_FRACTION;
         self.left == 0 || self.spent_by_user.get(&user).is_some_and(|spent| *spent >= users_share)
     }
 
@@ -432,7 +432,7 @@ mod tests {
         let other = lead("", "n[3-5]", "");
         let found: Vec<NodeEligibility> =
             leads.iter().map(|lead| matcher.match_job(lead, 1, None, &mut budget)).collect();
-        assert_eq!(budget.left, MOST_WORK - nodes.len(), "the nodes are checked once");
+        assert_eq!(budget.left, MAX_MATCHING_WORK - nodes.len(), "the nodes are checked once");
         let same = matcher.match_job(&other, 1, None, &mut budget);
         assert_eq!(same.excluded.len(), 3);
         let lists: BTreeSet<usize> = found.iter().chain([&same]).map(|p| p.excluded.list_id()).collect();
@@ -450,7 +450,7 @@ mod tests {
         let mut matcher = NodeMatcher::new(nodes.iter().collect());
         let mut budget = MatchBudget::default();
         // Each request costs a parsed name and five checked nodes.
-        budget.spend(UserId(7), MOST_WORK / USER_FRACTION - 100);
+        budget.spend(UserId(7), MAX_MATCHING_WORK / USER_FRACTION - 100);
         let last = [lead_of(8, 1000), lead_of(7, 0)];
         let leads: Vec<Job> = (0..1000).map(|n| lead_of(7, n)).chain(last).collect();
         let found: Vec<NodeEligibility> =

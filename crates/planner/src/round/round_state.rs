@@ -306,7 +306,7 @@ impl RoundState {
     /// The profile key of what a job runs, with its lead on this node. A program that has not reported its
     /// name gets the name and batch size of the user's last job of the same name.
     pub fn profile_key(&self, program: &ProgramIdentity, lead_now: Option<&NodeName>) -> ProfileKey {
-        let reported = program.told.clone();
+        let reported = program.reported.clone();
         let (name, batch) = reported.unwrap_or_else(|| {
             let last = self.advisor.last_profile_of(&program.user, &program.job_name);
             last.map(|key| (key.name.clone(), key.batch)).unwrap_or_default()
@@ -392,8 +392,8 @@ impl RoundState {
     /// The curve that the owner declares, else the configured one for the reported name or the job name.
     /// Limited to what is believable.
     fn declared_curve(&self, facts: &JobFacts) -> Option<ScalingCurve> {
-        let ProgramIdentity { told, job_name, .. } = &facts.program;
-        let names = told.as_ref().map(|(name, _)| name).into_iter().chain([job_name]);
+        let ProgramIdentity { reported, job_name, .. } = &facts.program;
+        let names = reported.as_ref().map(|(name, _)| name).into_iter().chain([job_name]);
         facts
             .claims
             .curve

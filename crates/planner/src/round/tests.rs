@@ -51,7 +51,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         program: ProgramIdentity {
             user: "alice".to_owned(),
             job_name: "bert".to_owned(),
-            told: None,
+            reported: None,
             block: 1,
             on_cpus: false,
             exec_plan: ExecPlan::default(),
@@ -197,7 +197,7 @@ fn leaves_n4(state: &mut RoundState, job: &JobFacts) -> f64 {
 /// A job on n4 with this profile and grace time.
 fn of_profile(id: u32, profile: &str, grace_secs: f64) -> JobFacts {
     let mut facts = job(id, "n4");
-    facts.program.told = Some((profile.to_owned(), Default::default()));
+    facts.program.reported = Some((profile.to_owned(), Default::default()));
     facts.claims.grace_secs = Some(grace_secs);
     facts
 }
@@ -415,7 +415,8 @@ fn a_waiting_job_has_the_profile_key_of_the_last_job_of_its_name_on_the_usual_ty
     let usual = state.profile_key(&waiting, None);
     assert_eq!(usual.node_type, state.profile_key(&waiting, Some(&NodeName::from("n1"))).node_type);
     assert_eq!((usual.user.as_str(), usual.name.as_str()), ("alice", ""));
-    let reported = ProgramIdentity { told: Some(("bert-large".to_owned(), Default::default())), ..waiting };
+    let reported =
+        ProgramIdentity { reported: Some(("bert-large".to_owned(), Default::default())), ..waiting };
     assert_eq!(state.profile_key(&reported, None).name, "bert-large");
 }
 

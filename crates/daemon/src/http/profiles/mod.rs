@@ -41,7 +41,7 @@ const MIB: u64 = 1024 * 1024;
 const CHANGE_TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Samples per second that no program reaches.
-const MOST_SAMPLES_A_SEC: f64 = 1e12;
+const MAX_SAMPLES_PER_SEC: f64 = 1e12;
 
 /// Largest size of a shown curve in units of the largest measured size.
 const CURVE_REACH_FACTOR: u32 = 2;
@@ -91,7 +91,7 @@ fn may_see_profile(context: &DaemonContext, viewer: &ApiReader, key: &ProfileKey
 
 /// A job's present point on a curve; `None` where it is impossible.
 fn current_point(nodes: u32, rate: f64) -> Option<CurrentPoint> {
-    let is_possible = (1..=MAX_NODES_A_JOB).contains(&nodes) && (0.0..=MOST_SAMPLES_A_SEC).contains(&rate);
+    let is_possible = (1..=MAX_NODES_A_JOB).contains(&nodes) && (0.0..=MAX_SAMPLES_PER_SEC).contains(&rate);
     is_possible.then_some(CurrentPoint { nodes, rate })
 }
 

@@ -7,7 +7,7 @@ use super::*;
 /// A job with two plans that runs on n1 and n2, or waits.
 fn with_plans(nodes: &str) -> JobFacts {
     let mut facts = job(1, nodes);
-    facts.program.told = Some(("bert".to_owned(), BatchMode::Auto));
+    facts.program.reported = Some(("bert".to_owned(), BatchMode::Auto));
     facts.program.exec_plan = ExecPlan("offload".to_owned());
     let plan = |name: &str| DeclaredPlan {
         name: ExecPlan(name.to_owned()),

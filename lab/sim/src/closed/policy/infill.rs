@@ -109,7 +109,7 @@ impl ClosedInfill {
             program: ProgramIdentity {
                 user: USER.to_owned(),
                 job_name: job.submitted.name.clone(),
-                told: Some((name.clone(), BatchMode::Global)),
+                reported: Some((name.clone(), BatchMode::Global)),
                 exec_plan: exec_plan.clone(),
                 block: 1,
                 on_cpus: false,
