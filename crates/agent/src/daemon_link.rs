@@ -228,7 +228,8 @@ impl DaemonLink {
             self.config.identity.as_ref(),
             &proof,
             None,
-            (routes::HEALTHZ, &answer),
+            routes::HEALTHZ,
+            &answer,
         );
         let is_proved = !by_munge || opened.await.is_ok();
         is_proved && answer.status.is_success() && answer.body.starts_with(b"ok")

@@ -156,7 +156,7 @@ impl SlurmIdentity {
     /// Uses the cluster's programs by their names, and trusts daemons of this user.
     pub fn trusting_user(daemon_user: String) -> SlurmIdentity {
         let [munge, unmunge, scontrol] = ["munge", "unmunge", "scontrol"].map(PathBuf::from);
-        SlurmIdentity { munge, unmunge, scontrol, daemon_user, known: Arc::default() }
+        SlurmIdentity { munge, unmunge, scontrol, daemon_user, trusted_uids: Arc::default() }
     }
 }
 

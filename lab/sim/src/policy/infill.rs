@@ -256,7 +256,7 @@ fn program_identity(job: &SimJob) -> ProgramIdentity {
     ProgramIdentity {
         user: job.submitted.user.clone().unwrap_or_else(|| UNKNOWN_USER.to_owned()),
         job_name: job.submitted.name.clone(),
-        told: Some((job.submitted.program.clone(), BatchMode::Auto)),
+        reported: Some((job.submitted.program.clone(), BatchMode::Auto)),
         exec_plan: ExecPlan::default(),
         block: 1,
         on_cpus: false,
