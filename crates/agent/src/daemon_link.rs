@@ -224,13 +224,8 @@ impl DaemonLink {
         // A token is too valuable to send for this answer.
         let request = if by_munge { signed_session::attach_proof(request, &proof, &to) } else { request };
         let Ok(answer) = DaemonAnswer::fetch_answer(request, MAX_ANSWER).await else { return false };
-        let opened = DaemonSession::from_answer(
-            self.config.identity.as_ref(),
-            &proof,
-            None,
-            routes::HEALTHZ,
-            &answer,
-        );
+        let opened =
+            DaemonSession::from_answer(self.config.identity.as_ref(), &proof, None, routes::HEALTHZ, &answer);
         let is_proved = !by_munge || opened.await.is_ok();
         is_proved && answer.status.is_success() && answer.body.starts_with(b"ok")
     }
