@@ -160,7 +160,7 @@ async fn daemon() -> anyhow::Result<String> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     let router = http::build_router(Arc::new(context));
-    let limits = ConnectionLimits { connections: 64, a_host: 64 };
+    let limits = ConnectionLimits { connections: 64, per_host: 64 };
     tokio::spawn(async move { http::serve_plain(listener, router, limits, std::future::pending()).await });
     Ok(url)
 }

@@ -13,7 +13,9 @@ use super::proofs::{MissingProof, ProofProvider, RequestProof};
 use infill_agent::{
     http_client::{CaError, http_client},
     identity::{IdentityError, SlurmIdentity},
-    session::{self, AnswerError, DaemonAnswer, DaemonSession, UnprovedAnswer, describe_doubt},
+    signed_session::{
+        self, AnswerError, DaemonAnswer, DaemonSession, UnprovedAnswer, describe_unproved_answer,
+    },
 };
 use infill_api::{
     ErrorBody,
@@ -233,9 +235,10 @@ impl DaemonClient {
                 }
                 RequestProof::Proof(proof) => {
                     let to = host_and_port(url).unwrap_or_default();
-                    let answer = self.fetch_answer(url, session::attach_proof(request, proof, &to)).await?;
+                    let answer =
+                        self.fetch_answer(url, signed_session::attach_proof(request, proof, &to)).await?;
                     let opened =
-                        DaemonSession::from_answer(proofs.slurm_identity(), proof, None, (&route, &answer))
+                        DaemonSession::from_answer(proofs.slurm_identity(), proof, None, &route, &answer)
                             .await;
                     let opened = opened.map(|session| proofs.keep_session(url, session));
                     proved_answer(url, path, answer, |_| opened)
@@ -290,9 +293,9 @@ impl DaemonClient {
             let route = request_route(url, &request)?;
             let proof = proofs.order_proof(purpose, url, &request_digest(&route, &body)).await?;
             let to = host_and_port(url).unwrap_or_default();
-            let answer = self.fetch_answer(url, session::attach_proof(request, &proof, &to)).await?;
+            let answer = self.fetch_answer(url, signed_session::attach_proof(request, &proof, &to)).await?;
             let opened =
-                DaemonSession::from_answer(proofs.slurm_identity(), &proof, None, (&route, &answer)).await;
+                DaemonSession::from_answer(proofs.slurm_identity(), &proof, None, &route, &answer).await;
             proved_answer(url, path, answer, |_| opened.map(drop))
         })
         .await
@@ -308,12 +311,12 @@ impl DaemonClient {
         };
         let to = host_and_port(url).unwrap_or_default();
         let request = self.http.get(format!("{url}{}", routes::HEALTHZ));
-        let answer = self.fetch_answer(url, session::attach_proof(request, &proof, &to)).await?;
+        let answer = self.fetch_answer(url, signed_session::attach_proof(request, &proof, &to)).await?;
         // A daemon on standby has no session to give. It needs no proof, because the next daemon is asked.
         if answer.status.is_success() && answer.body == STANDBY_HEALTH {
             return Err(refusal_error(StatusCode::SERVICE_UNAVAILABLE, routes::HEALTHZ, STANDBY_REFUSAL));
         }
-        match DaemonSession::from_answer(proofs.slurm_identity(), &proof, None, (routes::HEALTHZ, &answer))
+        match DaemonSession::from_answer(proofs.slurm_identity(), &proof, None, routes::HEALTHZ, &answer)
             .await
         {
             // It has proved itself, but will not take the order.
@@ -321,9 +324,10 @@ impl DaemonClient {
                 Err(refusal_error(answer.status, routes::HEALTHZ, &answer.body))
             }
             Ok(_) => Ok(()),
-            Err(why) => {
-                Err(ClientError::Impostor { url: url.to_owned(), why: describe_doubt(&why, &answer) })
-            }
+            Err(why) => Err(ClientError::Impostor {
+                url: url.to_owned(),
+                why: describe_unproved_answer(&why, &answer),
+            }),
         }
     }
 
@@ -402,13 +406,15 @@ fn proved_answer(
     match check(&answer) {
         Ok(()) => answer_body(path, answer),
         Err(_) if matches!(answer.status.as_u16(), 401 | 503) => Err(refusal_error(answer.status, path, b"")),
-        Err(why) => Err(ClientError::Impostor { url: url.to_owned(), why: describe_doubt(&why, &answer) }),
+        Err(why) => {
+            Err(ClientError::Impostor { url: url.to_owned(), why: describe_unproved_answer(&why, &answer) })
+        }
     }
 }
 
 fn refusal_error(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
     let what = match serde_json::from_slice::<ErrorBody>(body) {
-        Ok(body) => session::printable_text(&body.error),
+        Ok(body) => signed_session::printable_text(&body.error),
         Err(_) => status.canonical_reason().unwrap_or("no reason given").to_owned(),
     };
     match status {

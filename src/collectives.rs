@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
     use crate::samples;
-    use infill_api::SCHEMA;
+    use infill_api::SCHEMA_VERSION;
     use infill_model::CollectiveOp;
     use infill_testkit::samples::NOW;
 
@@ -203,13 +203,13 @@ mod tests {
         let row =
             CollectiveRow { op: CollectiveOp::AllReduce, bytes: 1 << 20, ranks: 8, nodes: 2, secs: 0.000_25 };
         let table = TypeCollectives { node_type: "a100".to_owned(), imported_at: NOW, rows: vec![row] };
-        let view = CollectivesView { schema: SCHEMA, types: vec![table] };
+        let view = CollectivesView { schema: SCHEMA_VERSION, types: vec![table] };
         let text = table_text(&view, samples::sample_moment()).unwrap();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         let header = ["TYPE", "OPERATION", "BYTES", "RANKS", "NODES", "RANKS/NODE", "MSECS", "IMPORTED"];
         assert_eq!(lines[0], header, "{text}");
         assert_eq!(lines[1][..7], ["a100", "all_reduce", "1048576", "8", "2", "4", "0.250"], "{text}");
-        let nothing = CollectivesView { schema: SCHEMA, types: Vec::new() };
+        let nothing = CollectivesView { schema: SCHEMA_VERSION, types: Vec::new() };
         assert!(table_text(&nothing, samples::sample_moment()).unwrap().starts_with("TYPE"));
     }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::command;
 use super::doctor::check_token_secrecy;
 use super::session::CliSession;
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_model::{
     config::{Config, DEFAULT_FILE, DEFAULT_PATH},
     error_causes,
@@ -78,7 +78,7 @@ fn check_file(file: Option<&Path>) -> Result<(), infill_present::exit::CommandFa
 
 fn show_config(config: &Config, json: bool) -> anyhow::Result<()> {
     if json {
-        return output::print_json(&ConfigDocument { schema: SCHEMA, config });
+        return output::print_json(&ConfigDocument { schema: SCHEMA_VERSION, config });
     }
     Ok(output::print_text(&toml::to_string(config)?)?)
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use clap::Args;
 
 use super::session::CliSession;
-use infill_api::{DaemonStatus, EndView, JobView, routes};
+use infill_api::{DaemonStatus, EndPrediction, JobView, routes};
 use infill_model::{MalleableState, duration, hostlist};
 use infill_present::{
     exit::{CommandResult, ProgramExit},
@@ -103,7 +103,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
 }
 
 /// `40:00(25:00-1:23:20)`, with `~` in front of a rough guess.
-fn end_text(ends: &EndView) -> String {
+fn end_text(ends: &EndPrediction) -> String {
     let [low, median, high] =
         [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::format_duration);
     let about = if ends.predictable { "" } else { "~" };

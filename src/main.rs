@@ -88,7 +88,7 @@ fn dispatch_command(cli: Cli) -> CommandResult {
             block_on(async {
                 let code = match configured {
                     Ok(()) => infill_agent::run(args).await?,
-                    Err(error) => infill_agent::run_untold(args, error.into()).await?,
+                    Err(error) => infill_agent::run_without_config(args, error.into()).await?,
                 };
                 Ok(exit::command_exit_code(code))
             })

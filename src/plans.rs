@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use infill_advisor::plans::plan_presets::{GpuMachine, ModelShape, PlanPreset};
 use infill_agent::{ExecPlans, RunPlan};
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_model::{
     AllowedSizes, MOST_BATCH, MOST_HIDDEN, MOST_LAYERS, MOST_PLANS, MOST_SEQUENCE, MemorySize, ModelFacts,
 };
@@ -250,7 +250,11 @@ fn check_plans(args: &CheckPlansArgs) -> CommandResult {
         rows.push(PlanFileRow { plan: plan.clone(), sizes });
     }
     if args.table.json {
-        output::print_json(&PlansDocument { schema: SCHEMA, model: plans.model_facts(), plans: &rows })?;
+        output::print_json(&PlansDocument {
+            schema: SCHEMA_VERSION,
+            model: plans.model_facts(),
+            plans: &rows,
+        })?;
     } else {
         output::print_text(&filter::render_table(&args.table, default_format(&rows), COLUMNS, &rows)?)?;
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use infill_agent::identity::{
     IdentityError, IdentityProof, IdentityProvider as _, ProofPurpose, SlurmIdentity,
 };
-use infill_agent::session::DaemonSession;
+use infill_agent::signed_session::DaemonSession;
 use infill_api::{addresses, headers};
 use infill_model::error_causes;
 
@@ -126,8 +126,8 @@ impl ProofProvider {
     /// When MUNGE gives no proof.
     pub async fn health_proof(&self, url: &str) -> Result<IdentityProof, IdentityError> {
         let to = addresses::host_and_port(url).unwrap_or_default();
-        let what = headers::HEALTH_PURPOSE;
-        self.identity.munge_proof(&ProofPurpose { what, job: None, to: &to, order: None }).await
+        let action = headers::HEALTH_PURPOSE;
+        self.identity.munge_proof(&ProofPurpose { action, job: None, audience: &to, order: None }).await
     }
 
     /// A proof of who gives an order. It is valid only for the daemon at this URL and an order with this
@@ -137,19 +137,21 @@ impl ProofProvider {
     /// When there is neither MUNGE nor a token.
     pub async fn order_proof(
         &self,
-        what: &str,
+        action: &str,
         url: &str,
         digest: &str,
     ) -> Result<IdentityProof, IdentityError> {
         let to = addresses::host_and_port(url).unwrap_or_default();
-        let proof =
-            self.identity.make_proof(&ProofPurpose { what, job: None, to: &to, order: Some(digest) }).await?;
+        let proof = self
+            .identity
+            .make_proof(&ProofPurpose { action, job: None, audience: &to, order: Some(digest) })
+            .await?;
         proof.require_private_channel(&[url.to_owned()])
     }
 }
 
 fn read_purpose(to: &str) -> ProofPurpose<'_> {
-    ProofPurpose { what: headers::READ_PURPOSE, job: None, to, order: None }
+    ProofPurpose { action: headers::READ_PURPOSE, job: None, audience: to, order: None }
 }
 
 #[cfg(test)]

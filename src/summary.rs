@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::jobs;
-use infill_api::{DaemonStatus, IdleShare, LengthsView, NodeKind};
+use infill_api::{DaemonStatus, IdleShare, LengthAccuracy, NodeKind};
 use infill_model::{ControlState, DaemonMode};
 use infill_present::{
     exit::CommandFailure,
@@ -53,7 +53,7 @@ fn summary_head(status: &DaemonStatus, url: &str, when: DisplayClock) -> String 
 }
 
 /// `last 512 jobs: 58.0 % predicted within a factor of two, 79.2 % ended within their 80 % interval; …`.
-fn length_accuracy(lengths: &LengthsView) -> String {
+fn length_accuracy(lengths: &LengthAccuracy) -> String {
     let [near, in_interval, predictable] =
         [lengths.within_2x, lengths.in_interval, lengths.predictable].map(percent::sentence_percent);
     format!(
@@ -115,7 +115,7 @@ fn job_counts(status: &DaemonStatus) -> String {
 mod tests {
     use super::*;
     use crate::samples;
-    use infill_api::Hidden;
+    use infill_api::HiddenCounts;
 
     #[test]
     fn a_summary() {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_accuracy_of_predicted_lengths() {
-        let lengths = LengthsView { jobs: 512, within_2x: 0.58, in_interval: 0.792, predictable: 0.45 };
+        let lengths = LengthAccuracy { jobs: 512, within_2x: 0.58, in_interval: 0.792, predictable: 0.45 };
         let status = DaemonStatus {
             lengths: Some(lengths),
             problems: vec![],
@@ -159,7 +159,7 @@ mod tests {
             nodes: all.nodes.iter().filter(|n| n.kind == NodeKind::Gap).cloned().collect(),
             jobs: vec![],
             problems: vec![],
-            hidden: Hidden { jobs: 1, job_nodes: 2, nodes },
+            hidden: HiddenCounts { jobs: 1, job_nodes: 2, nodes },
             ..all
         };
         insta::assert_snapshot!(status_summary(&status, "http://ctl:6810", samples::sample_moment()).unwrap(), @r"

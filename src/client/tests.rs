@@ -226,7 +226,7 @@ async fn without_munge_reading_works_and_orders_need_a_private_channel() {
     };
     let elsewhere = order("http://192.0.2.1:6810").await;
     assert!(
-        matches!(&elsewhere, ClientError::NoOrder(IdentityError::Overheard { .. }))
+        matches!(&elsewhere, ClientError::NoOrder(IdentityError::PlainTextToken { .. }))
             && elsewhere.exit_code() == ProgramExit::Denied,
         "{elsewhere}"
     );

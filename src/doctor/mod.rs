@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::session::CliSession;
 use finding::{Finding, FindingLevel};
 pub use host::check_token_secrecy;
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_present::{
     exit::{CommandResult, ProgramExit},
     output,
@@ -62,7 +62,7 @@ pub async fn run(args: DoctorArgs, session: &CliSession) -> CommandResult {
         findings.retain(|f| f.level != FindingLevel::Ok);
     }
     if args.json {
-        output::print_json(&DoctorDocument { schema: SCHEMA, findings: &findings })?;
+        output::print_json(&DoctorDocument { schema: SCHEMA_VERSION, findings: &findings })?;
     } else {
         output::print_text(&finding::render_findings(&findings, output::wants_colours(&std::io::stdout())))?;
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::client::DaemonClient;
 use crate::command;
 use crate::session::CliSession;
-use infill_api::{BodyProof, EndedImportResult, ImportEndedRequest, MAX_ENDED, SCHEMA, routes};
+use infill_api::{BodyProof, EndedImportResult, ImportEndedRequest, MAX_ENDED, SCHEMA_VERSION, routes};
 use infill_model::{EndedJob, EndedLog, UnixTime, clock::now};
 use infill_present::{
     exit::{CommandFailure, CommandResult, ProgramExit},
@@ -105,7 +105,8 @@ async fn from_file(
     };
     let EndedLog { mut jobs, left_out } = parsed_with_warnings(path, parsed)?;
     jobs.retain(|job| since.is_none_or(|since| job.ended_at >= since));
-    let mut totals = ImportTotals { schema: SCHEMA, left_out: left_out as u64, ..ImportTotals::default() };
+    let mut totals =
+        ImportTotals { schema: SCHEMA_VERSION, left_out: left_out as u64, ..ImportTotals::default() };
     let progress = ProgressLines::new(ProgressMeasure::Jobs(jobs.len()));
     let mut line = progress.add_line("importing");
     for part in jobs.chunks(MAX_ENDED) {
@@ -127,7 +128,7 @@ async fn from_slurm(
     if secs > (MAX_DAYS * DAY_SECS) as f64 {
         return Err(ProgramExit::Usage.caused_by(anyhow!("--since is more than {MAX_DAYS} days ago")));
     }
-    let mut totals = ImportTotals { schema: SCHEMA, ..ImportTotals::default() };
+    let mut totals = ImportTotals { schema: SCHEMA_VERSION, ..ImportTotals::default() };
     let progress = ProgressLines::new(ProgressMeasure::Time(secs));
     let mut line = progress.add_line("asking sacct");
     let mut from = since;
@@ -195,7 +196,7 @@ mod tests {
     async fn take(jobs: &[EndedJob], seen: &mut Vec<u32>) -> Result<EndedImportResult, CommandFailure> {
         seen.extend(jobs.iter().map(|job| job.job.0));
         let known = jobs.iter().filter(|job| job.job == JobId(1)).count() as u64;
-        Ok(EndedImportResult { schema: SCHEMA, taken: jobs.len() as u64 - known, known })
+        Ok(EndedImportResult { schema: SCHEMA_VERSION, taken: jobs.len() as u64 - known, known })
     }
 
     fn job(id: u32, end: &str) -> String {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::selection;
 use super::show::ShowProfilesArgs;
 use crate::session::CliSession;
-use infill_api::{HistoryRow, HistoryView, SCHEMA, routes};
+use infill_api::{HistoryRow, HistoryView, SCHEMA_VERSION, routes};
 use infill_present::{
     charts::profile_title,
     exit::{CommandFailure, CommandResult, ProgramExit},
@@ -69,7 +69,7 @@ pub async fn show_history(args: ShowProfilesArgs, session: &CliSession) -> Comma
         histories.push(client.get_with::<HistoryView>(routes::PROFILE_HISTORY, &view.profile.key).await?);
     }
     if args.json {
-        output::print_json(&ProfileHistories { schema: SCHEMA, histories })?;
+        output::print_json(&ProfileHistories { schema: SCHEMA_VERSION, histories })?;
     } else {
         let when = DisplayClock::now();
         let texts = histories.into_iter().map(|h| history_text(h, when)).collect::<Result<Vec<_>, _>>()?;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::selection::{self, SelectionArgs};
 use crate::session::CliSession;
-use infill_api::{ProfileView, ProfilesView, SCHEMA};
+use infill_api::{ProfileView, ProfilesView, SCHEMA_VERSION};
 use infill_model::duration;
 use infill_present::{
     exit::{CommandFailure, CommandResult, ProgramExit},
@@ -129,7 +129,7 @@ pub async fn list_profiles(args: ListProfilesArgs, session: &CliSession) -> Comm
     let filters = args.choose.profile_filters(args.name)?;
     let profiles = selection::fetch_profiles(&session.daemon_client()?, &filters).await?;
     if args.table.json {
-        output::print_json(&ProfilesView { schema: SCHEMA, profiles })?;
+        output::print_json(&ProfilesView { schema: SCHEMA_VERSION, profiles })?;
     } else {
         output::print_text(&profile_table(profiles, &args.table, DisplayClock::now())?)?;
     }

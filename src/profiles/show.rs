@@ -10,7 +10,7 @@ use super::help::HelpArgs;
 use super::selection::{self, SelectionArgs};
 use crate::session::CliSession;
 use infill_advisor::SizeEstimate;
-use infill_api::{ProfileView, ProfilesView, SCHEMA};
+use infill_api::{ProfileView, ProfilesView, SCHEMA_VERSION};
 use infill_model::{BatchMode, ChangeCost, Profile, SizePoint, Spread, duration};
 use infill_present::{
     charts::{CurveFigure, draw_curves, profile_title, replace_control_chars},
@@ -137,7 +137,7 @@ pub async fn show_profiles(args: ShowProfilesArgs, session: &CliSession) -> Comm
         return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no such profile: {}", args.name)));
     }
     if args.json {
-        output::print_json(&ProfilesView { schema: SCHEMA, profiles })?;
+        output::print_json(&ProfilesView { schema: SCHEMA_VERSION, profiles })?;
     } else if let Some(path) = &args.svg {
         write_curves(&profiles, &replace_control_chars(&args.name), path)?;
     } else {

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::help::HelpArgs;
 use super::selection::{self, SelectionArgs};
 use crate::session::CliSession;
-use infill_api::{BodyProof, ForgetRequest, ImportRequest, MAX_IMPORTED, ProfileCount, SCHEMA, routes};
+use infill_api::{
+    BodyProof, ForgetRequest, ImportRequest, MAX_IMPORTED, ProfileCount, SCHEMA_VERSION, routes,
+};
 use infill_model::{Profile, SizePoint, UnixTime};
 use infill_present::{
     exit::{CommandResult, ProgramExit},
@@ -94,7 +96,7 @@ pub async fn export_profiles(args: ExportProfilesArgs, session: &CliSession) -> 
     if args.csv {
         output::print_text(&profiles_csv(&profiles)?)?;
     } else {
-        output::print_json(&ExportedProfiles { schema: SCHEMA, profiles })?;
+        output::print_json(&ExportedProfiles { schema: SCHEMA_VERSION, profiles })?;
     }
     Ok(ProgramExit::Ok.code())
 }
@@ -163,7 +165,11 @@ fn read_bounded(source: impl Read) -> std::io::Result<String> {
 fn parse_export(text: &str) -> anyhow::Result<ExportedProfiles> {
     let exported: ExportedProfiles =
         serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text))?;
-    anyhow::ensure!(exported.schema == SCHEMA, "its schema is {}, expected {SCHEMA}", exported.schema);
+    anyhow::ensure!(
+        exported.schema == SCHEMA_VERSION,
+        "its schema is {}, expected {SCHEMA_VERSION}",
+        exported.schema
+    );
     Ok(exported)
 }
 
@@ -190,9 +196,11 @@ mod tests {
     fn exported_profiles_can_be_read_back() {
         let profiles: Vec<Profile> =
             samples::sample_profiles().profiles.into_iter().map(|v| v.profile).collect();
-        let text =
-            serde_json::to_string_pretty(&ExportedProfiles { schema: SCHEMA, profiles: profiles.clone() })
-                .unwrap();
+        let text = serde_json::to_string_pretty(&ExportedProfiles {
+            schema: SCHEMA_VERSION,
+            profiles: profiles.clone(),
+        })
+        .unwrap();
         assert_eq!(parse_export(&text).unwrap().profiles, profiles);
         // The document of `list --json` can be imported too.
         assert_eq!(

@@ -154,7 +154,7 @@ fn html_table(heads: &[&str], body: &str) -> String {
 mod tests {
     use super::super::sums::{AccountingTotals, GroupBy};
     use super::*;
-    use infill_api::{ReportView, SCHEMA, UsesView};
+    use infill_api::{ReportView, SCHEMA_VERSION, UsesView};
     use infill_model::{NodeTimeKey, NodeTimeRow, NodeTimeUsage, ReportConfig, UnixTime};
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         };
         let spent = (1..=10).map(row).collect();
         let view = ReportView {
-            schema: SCHEMA,
+            schema: SCHEMA_VERSION,
             from,
             to,
             partition: "infill".to_owned(),

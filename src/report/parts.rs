@@ -207,7 +207,7 @@ pub fn useful_share(spent: &NodeTimeUsage) -> Option<f64> {
 /// A whole report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HarvestReport {
-    /// [`SCHEMA`](infill_api::SCHEMA).
+    /// [`SCHEMA_VERSION`](infill_api::SCHEMA_VERSION).
     pub schema: u32,
     /// The start of the period.
     pub from: UnixTime,

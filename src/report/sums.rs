@@ -8,7 +8,7 @@ use super::parts::{
     ComparedPeriod, DELAYED_SECS, EnergyUse, HOUR_SECS, HarvestReport, NodeUses, ReportCost, UsageRow,
     WaitStatistics, observed_usage, useful_share,
 };
-use infill_api::{ReportView, SCHEMA};
+use infill_api::{ReportView, SCHEMA_VERSION};
 use infill_model::{JobId, JobRun, NodeTimeRow, ReportConfig, UnixTime};
 
 /// The groups into which node-time is divided.
@@ -126,7 +126,7 @@ impl AccountingTotals {
         let hours = self.to.min(self.now).secs_since(self.from).max(1.0) / HOUR_SECS;
         let lent_secs = if view.lends_parts { gpu_secs } else { node_secs };
         HarvestReport {
-            schema: SCHEMA,
+            schema: SCHEMA_VERSION,
             from: self.from,
             to: self.to,
             main_jobs: waits.count,
@@ -215,7 +215,7 @@ mod tests {
     /// The daemon's view of two hours without any data.
     fn view() -> ReportView {
         ReportView {
-            schema: SCHEMA,
+            schema: SCHEMA_VERSION,
             from: UnixTime(0),
             to: UnixTime(7200),
             partition: "infill".to_owned(),

@@ -32,7 +32,7 @@ impl SlurmApi for Obedient {
     async fn read_snapshot(&self) -> Result<Snapshot, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
-    async fn has_news(&self) -> Result<bool, SlurmError> {
+    async fn has_new_main_jobs(&self) -> Result<bool, SlurmError> {
         unreachable!("what carries one effect out does not ask for this")
     }
     async fn read_privacy(&self) -> Result<PrivacyRules, SlurmError> {

@@ -81,8 +81,8 @@ impl SlurmApi for Counting {
         tokio::time::sleep(DUMP).await;
         self.slurm.read_snapshot().await
     }
-    async fn has_news(&self) -> Result<bool, SlurmError> {
-        self.slurm.has_news().await
+    async fn has_new_main_jobs(&self) -> Result<bool, SlurmError> {
+        self.slurm.has_new_main_jobs().await
     }
     async fn find_job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
         self.slurm.find_job(id).await
@@ -193,7 +193,7 @@ impl Daemon {
         let context = Arc::new(context);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let room = ConnectionLimits { connections: 16_384, a_host: 1024 };
+        let room = ConnectionLimits { connections: 16_384, per_host: 1024 };
         let router = http::build_router(context.clone());
         tokio::spawn(async move { http::serve_plain(listener, router, room, std::future::pending()).await });
         tokio::spawn(executor::run(context.clone(), queues));

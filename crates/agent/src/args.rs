@@ -19,7 +19,7 @@ use infill_model::{
 
 use super::exec_plans::ExecPlans;
 use super::identity;
-use super::launcher;
+use super::launcher_detection;
 use super::layer_profile;
 
 /// Longest waiting time that a flag may name, seconds: a week. That is longer than any job's limit that we
@@ -267,21 +267,21 @@ impl CommandArgs {
 
     /// Processes that infill starts on each node: those of the command, or one launcher that starts them.
     pub(crate) fn started_ranks(&self) -> u32 {
-        if launcher::is_launcher(&self.command) { 1 } else { self.local_ranks() }
+        if launcher_detection::is_launcher(&self.command) { 1 } else { self.local_ranks() }
     }
 
     /// Processes that launchers shall start on each node; `None` leaves them their own default. The default
     /// of torchrun is one, which is too few for plans that divide the job's GPUs.
     pub(crate) fn launched_ranks(&self) -> Option<u32> {
-        let from_flags = launcher::processes_per_node(&self.command).or(self.nproc_per_node);
-        let has_plans = self.plans.is_some() && launcher::is_launcher(&self.command);
+        let from_flags = launcher_detection::processes_per_node(&self.command).or(self.nproc_per_node);
+        let has_plans = self.plans.is_some() && launcher_detection::is_launcher(&self.command);
         from_flags.or_else(|| has_plans.then(|| self.ranks_per_node()))
     }
 
     /// Processes that train on each node, no matter what starts them. The number comes from the launcher's
     /// own flag, else from ours, else it is one for each GPU that the job has there.
     pub(crate) fn ranks_per_node(&self) -> u32 {
-        let ranks = launcher::processes_per_node(&self.command)
+        let ranks = launcher_detection::processes_per_node(&self.command)
             .or(self.nproc_per_node)
             .or_else(|| std::env::var(GPUS_ON_NODE_VARIABLE).ok()?.trim().parse().ok());
         ranks.filter(|ranks| (1..=MAX_LOCAL_RANKS).contains(ranks)).unwrap_or(1)
@@ -300,7 +300,7 @@ impl CommandArgs {
 
     /// The command with the arguments of an execution plan.
     pub(crate) fn command_for_plan(&self, plan: &str) -> Vec<String> {
-        let plan = self.plans.as_ref().and_then(|plans| plans.get(plan));
+        let plan = self.plans.as_ref().and_then(|plans| plans.plan_named(plan));
         self.command.iter().chain(plan.into_iter().flat_map(|plan| &plan.args)).cloned().collect()
     }
 

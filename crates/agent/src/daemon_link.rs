@@ -24,7 +24,7 @@ use infill_api::{
 use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, error_causes};
 
 use super::identity::{IdentityError, IdentityProvider, ProofPurpose};
-use super::session::{self, DaemonAnswer, DaemonSession};
+use super::signed_session::{self, DaemonAnswer, DaemonSession};
 
 /// How long connecting may take. A daemon on the same network answers in milliseconds, and we should soon
 /// notice one that is gone.
@@ -218,18 +218,14 @@ impl DaemonLink {
     async fn check_health(&self, url: &str) -> bool {
         let request = self.http.get(format!("{url}{}", routes::HEALTHZ)).timeout(ANSWER_TIMEOUT);
         let Some(to) = addresses::host_and_port(url) else { return false };
-        let purpose = ProofPurpose { what: headers::HEALTH_PURPOSE, job: None, to: &to, order: None };
+        let purpose = ProofPurpose { action: headers::HEALTH_PURPOSE, job: None, audience: &to, order: None };
         let Ok(proof) = self.config.identity.make_proof(&purpose).await else { return false };
         let by_munge = matches!(proof.credential, Credential::Munge(_));
         // A token is too valuable to send for this answer.
-        let request = if by_munge { session::attach_proof(request, &proof, &to) } else { request };
+        let request = if by_munge { signed_session::attach_proof(request, &proof, &to) } else { request };
         let Ok(answer) = DaemonAnswer::fetch_answer(request, MAX_ANSWER).await else { return false };
-        let opened = DaemonSession::from_answer(
-            self.config.identity.as_ref(),
-            &proof,
-            None,
-            (routes::HEALTHZ, &answer),
-        );
+        let opened =
+            DaemonSession::from_answer(self.config.identity.as_ref(), &proof, None, routes::HEALTHZ, &answer);
         let is_proved = !by_munge || opened.await.is_ok();
         is_proved && answer.status.is_success() && answer.body.starts_with(b"ok")
     }
@@ -329,18 +325,20 @@ impl DaemonLink {
         let route = routes::AGENT_HELLO;
         let body = serde_json::to_vec(&hello).map_err(|e| LinkError::Setup(e.to_string()))?;
         let order = request_digest(route, &body);
-        let purpose = ProofPurpose { what: "hello", job, to: &to, order: Some(&order) };
+        let purpose = ProofPurpose { action: "hello", job, audience: &to, order: Some(&order) };
         let proof = self.config.identity.make_proof(&purpose).await?;
         let proof = proof.require_private_channel(self.daemons.urls())?;
         let request = self.http.post(format!("{url}{route}")).timeout(ANSWER_TIMEOUT);
-        let request =
-            session::attach_proof(request, &proof, &to).header(CONTENT_TYPE, "application/json").body(body);
+        let request = signed_session::attach_proof(request, &proof, &to)
+            .header(CONTENT_TYPE, "application/json")
+            .body(body);
         let answer = DaemonAnswer::fetch_answer(request, MAX_ANSWER).await;
         let answer = answer.map_err(|e| unreachable_error(url, error_causes::error_chain(&e)))?;
         // An answer that does not prove to be the daemon's counts as no answer, whatever it says.
         let session =
-            DaemonSession::from_answer(self.config.identity.as_ref(), &proof, job, (route, &answer)).await;
-        let session = session.map_err(|e| unreachable_error(url, session::describe_doubt(&e, &answer)))?;
+            DaemonSession::from_answer(self.config.identity.as_ref(), &proof, job, route, &answer).await;
+        let session = session
+            .map_err(|e| unreachable_error(url, signed_session::describe_unproved_answer(&e, &answer)))?;
         Ok((read_answer(url, &answer)?, session))
     }
 
@@ -399,7 +397,7 @@ impl DaemonLink {
             Err(_) if answer.status == StatusCode::UNAUTHORIZED => {
                 Err(LinkError::Unauthorized("it does not know the session".to_owned()))
             }
-            Err(e) => Err(unreachable_error(url, session::describe_doubt(&e, &answer))),
+            Err(e) => Err(unreachable_error(url, signed_session::describe_unproved_answer(&e, &answer))),
         }
     }
 

@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep};
 
 use super::daemon_link::{Backoff, DaemonLink, LinkError};
 use super::outbox::EventOutbox;
-use super::worker_event::WorkerEvent;
+use super::worker_input::WorkerInput;
 use infill_model::Directive;
 
 /// If the daemon answers a long poll sooner than this, with nothing new, the next poll comes after a pause.
 const HASTY_ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Polls the daemon, and sends each assignment that it answers with to the worker.
-pub(crate) async fn poll_loop(link: Arc<DaemonLink>, worker_events: mpsc::Sender<WorkerEvent>) {
+pub(crate) async fn poll_loop(link: Arc<DaemonLink>, worker_inputs: mpsc::Sender<WorkerInput>) {
     let mut backoff = Backoff::new();
     let mut seen = (0, 0);
     let mut directive = Directive::Hold;
@@ -33,7 +33,7 @@ pub(crate) async fn poll_loop(link: Arc<DaemonLink>, worker_events: mpsc::Sender
                 directive = assignment.directive.clone();
                 let fresh = (epoch, assignment.version) != seen;
                 seen = (epoch, assignment.version);
-                if worker_events.send(WorkerEvent::Assigned(assignment)).await.is_err() {
+                if worker_inputs.send(WorkerInput::Assigned(assignment)).await.is_err() {
                     return;
                 }
                 if fresh || asked_at.elapsed() > HASTY_ANSWER_LIMIT {

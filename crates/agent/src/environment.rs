@@ -63,7 +63,7 @@ impl<'a> CommandEnvironment<'a> {
 impl CommandEnvironment<'_> {
     /// The variables for one local rank.
     pub fn rank_variables(&self, member: &GenerationMember, local: u32) -> Vec<EnvVariable> {
-        let plan = self.plans.and_then(|plans| plans.get(&member.exec_plan));
+        let plan = self.plans.and_then(|plans| plans.plan_named(&member.exec_plan));
         let ranks = member.world.saturating_mul(self.ranks_a_node);
         // The plan's variables come first, so that they cannot replace ours.
         let mut all = plan.map_or_else(Vec::new, |plan| plan.env_variables(ranks));

@@ -38,7 +38,7 @@ pub enum PlansError {
     Syntax(String),
     /// A value makes no sense.
     #[error("line {line}: {what}")]
-    Nonsense {
+    InvalidValue {
         /// The line, from 1.
         line: usize,
         /// What is wrong, and what was expected.
@@ -175,12 +175,15 @@ impl ExecPlans {
         let PlansFile { model, plan } =
             toml::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
         if plan.is_empty() {
-            return Err(PlansError::Nonsense { line: 1, what: "expected at least one [[plan]]".to_owned() });
+            return Err(PlansError::InvalidValue {
+                line: 1,
+                what: "expected at least one [[plan]]".to_owned(),
+            });
         }
         if let Some(model) = &model
             && let Some(what) = model.get_ref().find_problem()
         {
-            return Err(PlansError::Nonsense { line: line_number(text, &model.span()), what });
+            return Err(PlansError::InvalidValue { line: line_number(text, &model.span()), what });
         }
         let mut plans: Vec<RunPlan> = Vec::new();
         let mut lines: Vec<usize> = Vec::new();
@@ -188,7 +191,7 @@ impl ExecPlans {
             let line = line_number(text, &spanned.span());
             let plan = spanned.into_inner();
             if let Some(what) = find_plan_problem(&plan, &plans) {
-                return Err(PlansError::Nonsense { line, what });
+                return Err(PlansError::InvalidValue { line, what });
             }
             plans.push(plan);
             lines.push(line);
@@ -243,7 +246,7 @@ impl ExecPlans {
         for (index, plan) in self.plan.iter().enumerate() {
             let plan_sizes =
                 plan.runnable_sizes(ranks, sizes).map_err(|what| match self.lines.get(index) {
-                    Some(line) => PlansError::Nonsense { line: *line, what },
+                    Some(line) => PlansError::InvalidValue { line: *line, what },
                     None => PlansError::Syntax(what),
                 })?;
             declared.push(DeclaredPlan {
@@ -259,7 +262,7 @@ impl ExecPlans {
     }
 
     /// The plan with this name.
-    pub fn get(&self, name: &str) -> Option<&RunPlan> {
+    pub fn plan_named(&self, name: &str) -> Option<&RunPlan> {
         self.plan.iter().find(|plan| plan.name == name)
     }
 

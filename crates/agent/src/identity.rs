@@ -60,7 +60,7 @@ pub enum IdentityError {
          {url}: others could read it on its way. Start munged on this machine, or have the administrator set \
          daemon.tls_cert and daemon.tls_key, and an agent.url that begins with https://"
     )]
-    Overheard {
+    PlainTextToken {
         /// The daemon's URL.
         url: String,
     },
@@ -86,11 +86,11 @@ pub enum IdentityError {
 #[derive(Clone, Copy, Debug)]
 pub struct ProofPurpose<'a> {
     /// The action that the proof is for, such as `hello`.
-    pub what: &'a str,
+    pub action: &'a str,
     /// Our job, if we are an agent.
     pub job: Option<JobId>,
     /// The daemon, as `HOST:PORT`.
-    pub to: &'a str,
+    pub audience: &'a str,
     /// Digest of the administrator's order; `None` for other purposes.
     pub order: Option<&'a str>,
 }
@@ -103,7 +103,7 @@ impl IdentityProof {
     pub fn require_private_channel(self, urls: &[String]) -> Result<IdentityProof, IdentityError> {
         let plain = urls.iter().find(|url| addresses::can_be_overheard(url));
         match (&self.credential, plain) {
-            (Credential::Jwt(_), Some(url)) => Err(IdentityError::Overheard { url: url.clone() }),
+            (Credential::Jwt(_), Some(url)) => Err(IdentityError::PlainTextToken { url: url.clone() }),
             _ => Ok(self),
         }
     }
@@ -136,7 +136,7 @@ pub struct SlurmIdentity {
     pub daemon_user: String,
     /// The user ids that were looked up so far.
     #[doc(hidden)]
-    pub known: Arc<TrustedUids>,
+    pub trusted_uids: Arc<TrustedUids>,
 }
 
 /// Ids of the users whose daemon is trusted, once they were looked up.
@@ -156,7 +156,7 @@ impl SlurmIdentity {
     /// Uses the cluster's programs by their names, and trusts daemons of this user.
     pub fn trusting_user(daemon_user: String) -> SlurmIdentity {
         let [munge, unmunge, scontrol] = ["munge", "unmunge", "scontrol"].map(PathBuf::from);
-        SlurmIdentity { munge, unmunge, scontrol, daemon_user, known: Arc::default() }
+        SlurmIdentity { munge, unmunge, scontrol, daemon_user, trusted_uids: Arc::default() }
     }
 }
 
@@ -192,8 +192,8 @@ impl SlurmIdentity {
     /// When `munge` is missing, or fails.
     pub async fn munge_proof(&self, purpose: &ProofPurpose<'_>) -> Result<IdentityProof, IdentityError> {
         let nonce = random_nonce()?;
-        let ProofPurpose { what, job, to, order } = *purpose;
-        let payload = bound_payload(what, job, &nonce, to, order);
+        let ProofPurpose { action, job, audience, order } = *purpose;
+        let payload = bound_payload(action, job, &nonce, audience, order);
         let text = program_output(&self.munge.to_string_lossy(), &[], payload.as_bytes()).await?;
         Ok(IdentityProof { credential: Credential::Munge(Secret(text.trim().to_owned())), nonce })
     }
@@ -214,11 +214,13 @@ impl SlurmIdentity {
             return true;
         }
         // The ids are kept, so that an impostor cannot make every agent ask Slurm for every answer.
-        let daemon_uid = self.known.daemon.get_or_try_init(async || self.daemon_uid().await.ok_or(())).await;
+        let daemon_uid =
+            self.trusted_uids.daemon.get_or_try_init(async || self.daemon_uid().await.ok_or(())).await;
         if daemon_uid == Ok(&uid) {
             return true;
         }
-        let slurm_uid = self.known.slurm.get_or_try_init(async || self.slurm_uid().await.ok_or(())).await;
+        let slurm_uid =
+            self.trusted_uids.slurm.get_or_try_init(async || self.slurm_uid().await.ok_or(())).await;
         slurm_uid == Ok(&uid)
     }
 
@@ -329,7 +331,7 @@ mod tests {
     }
 
     const HELLO: ProofPurpose<'_> =
-        ProofPurpose { what: "hello", job: Some(JobId(7)), to: "ctl:6810", order: None };
+        ProofPurpose { action: "hello", job: Some(JobId(7)), audience: "ctl:6810", order: None };
 
     fn programs(munge: PathBuf, scontrol: PathBuf) -> SlurmIdentity {
         SlurmIdentity { munge, scontrol, ..SlurmIdentity::default() }
@@ -343,7 +345,7 @@ mod tests {
         let Credential::Munge(secret) = proof.credential else { panic!("{proof:?}") };
         assert_eq!(secret.0, format!("infill2 hello 7 {} ctl:6810 -", proof.nonce));
         assert_eq!(proof.nonce.len(), 32);
-        let order = ProofPurpose { what: "control", job: None, order: Some("00ff"), ..HELLO };
+        let order = ProofPurpose { action: "control", job: None, order: Some("00ff"), ..HELLO };
         let proof = who.make_proof(&order).await.unwrap();
         let Credential::Munge(secret) = proof.credential else { panic!("{proof:?}") };
         assert_eq!(secret.0, format!("infill2 control 0 {} ctl:6810 00ff", proof.nonce));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use infill_model::LayerProfile;
 
 /// Largest file, bytes. It has room for the most layers that a profile may have, at 400 bytes each.
-const MOST_BYTES: u64 = 256 * 1024;
+const MAX_BYTES: u64 = 256 * 1024;
 
 /// Reads the file that `--layers` names.
 ///
@@ -15,9 +15,9 @@ const MOST_BYTES: u64 = 256 * 1024;
 pub(crate) fn read_layer_profile(path: &str) -> Result<Arc<LayerProfile>, String> {
     let file = std::fs::File::open(path).map_err(|e| format!("cannot read {path}: {e}"))?;
     let mut text = String::new();
-    file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(|e| format!("cannot read {path}: {e}"))?;
-    if text.len() as u64 > MOST_BYTES {
-        return Err(format!("{path} has more than {MOST_BYTES} bytes; expected a profile of layers"));
+    file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|e| format!("cannot read {path}: {e}"))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(format!("{path} has more than {MAX_BYTES} bytes; expected a profile of layers"));
     }
     parse_layer_profile(&text).map_err(|what| format!("{path}: {what}"))
 }
@@ -57,7 +57,7 @@ mod tests {
         );
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("long.json");
-        std::fs::write(&path, " ".repeat(MOST_BYTES as usize + 1)).unwrap();
+        std::fs::write(&path, " ".repeat(MAX_BYTES as usize + 1)).unwrap();
         assert!(
             read_layer_profile(path.to_str().unwrap()).unwrap_err().contains("has more than 262144 bytes")
         );

@@ -12,16 +12,16 @@
 //! | `executable`, `slurm_programs` | the path of this program; runs Slurm's programs |
 //! | `step` | makes the batch script's `infill run` a job step, so that preemption reaches it at once |
 //! | `batch_script` | ends the batch script around `infill run` when the node is wanted |
-//! | `worker`, `worker_event`, `decide` | the worker's loop and its events; decides what to do next |
+//! | `worker`, `worker_input`, `decide` | the worker's loop and its events; decides what to do next |
 //! | `signals`, `time_limit` | signals of Slurm and users; the end of the job's time |
 //! | `train_alone` | training without the daemon |
 //! | `daemon_loops`, `daemon_link`, `outbox` | poll and report; send requests; keep events that wait |
-//! | `http_client`, `session` | HTTP clients for the daemon; messages that prove their sender |
+//! | `http_client`, `signed_session` | HTTP clients for the daemon; messages that prove their sender |
 //! | `identity` | proves who we are, and checks who the daemon is |
 //! | `command`, `processes`, `environment` | starts, stops and finds the user's command; its variables |
 //! | `output`, `progress` | the command's output, and its reports of progress |
 //! | `out_of_memory`, `oom_kills` | whether the command ran out of memory |
-//! | `launcher` | recognises commands that start a node's processes themselves |
+//! | `launcher_detection` | recognises commands that start a node's processes themselves |
 //! | `control`, `sealing` | messages and secrets for a command that stays alive over changes |
 //! | `cpu_binding` | keeps to the CPUs that Slurm gave, where the worker has a part of its node |
 //! | `extended_allocation` | the own nodes of a main job that wings extend |
@@ -45,7 +45,7 @@ pub mod executable;
 mod extended_allocation;
 pub mod http_client;
 pub mod identity;
-mod launcher;
+mod launcher_detection;
 mod layer_profile;
 mod oom_kills;
 mod out_of_memory;
@@ -55,8 +55,8 @@ mod processes;
 mod progress;
 mod runtime_dir;
 mod sealing;
-pub mod session;
 mod signals;
+pub mod signed_session;
 mod slurm_context;
 mod slurm_programs;
 mod standalone;
@@ -68,7 +68,7 @@ mod unreadable_config;
 mod watcher;
 mod wings;
 mod worker;
-mod worker_event;
+mod worker_input;
 mod yield_to_main;
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ const OWN_PATIENCE: Duration = Duration::from_secs(10);
 pub async fn run(args: RunArgs) -> anyhow::Result<i32> {
     match args.common.daemon_url() {
         Ok(_) => run_configured(args).await,
-        Err(error) => run_untold(args, error).await,
+        Err(error) => run_without_config(args, error).await,
     }
 }
 
@@ -117,7 +117,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<i32> {
 ///
 /// # Errors
 /// The given `error` if the job cannot wait, and the errors of [`run`].
-pub async fn run_untold(args: RunArgs, error: anyhow::Error) -> anyhow::Result<i32> {
+pub async fn run_without_config(args: RunArgs, error: anyhow::Error) -> anyhow::Result<i32> {
     let Some(context) = SlurmContext::from_env(env_variable) else {
         return standalone::run_standalone(&args).await;
     };

@@ -26,7 +26,7 @@ const MAX_DATAGRAM_BYTES: usize = 4096;
 const MAX_SAMPLES: f64 = 1e15;
 
 /// Shortest time that a report covers, seconds.
-const SHORTEST_SECS: f64 = 1e-6;
+const MIN_REPORT_SECS: f64 = 1e-6;
 
 /// Number of bad messages at the first warning. Further warnings follow each time the number has doubled.
 const FIRST_WARNING: u64 = 1;
@@ -102,9 +102,9 @@ struct TallyCounts {
     /// When the command last reported that it has saved its checkpoint.
     saved: Option<Instant>,
     /// When the command's output, or the kernel, last showed that memory ran out.
-    overflow: Option<Instant>,
+    out_of_memory_at: Option<Instant>,
     /// Number of bad messages.
-    garbage: u64,
+    bad_messages: u64,
     next_warning: u64,
 }
 
@@ -116,8 +116,8 @@ impl ProgressTally {
             last: None,
             anchor: Instant::now(),
             saved: None,
-            overflow: None,
-            garbage: 0,
+            out_of_memory_at: None,
+            bad_messages: 0,
             next_warning: FIRST_WARNING,
         })))
     }
@@ -132,7 +132,7 @@ impl ProgressTally {
         counts.sum = ProgressMessage::default();
         counts.last = None;
         counts.saved = None;
-        counts.overflow = None;
+        counts.out_of_memory_at = None;
         counts.anchor = Instant::now();
     }
 
@@ -143,19 +143,19 @@ impl ProgressTally {
 
     /// Notes that memory ran out.
     pub(crate) fn note_out_of_memory(&self) {
-        self.counts().overflow = Some(Instant::now());
+        self.counts().out_of_memory_at = Some(Instant::now());
     }
 
     /// Whether memory ran out within [`out_of_memory::RECENT_PERIOD`].
     pub(crate) fn ran_out_of_memory(&self) -> bool {
-        self.counts().overflow.is_some_and(|at| at.elapsed() < out_of_memory::RECENT_PERIOD)
+        self.counts().out_of_memory_at.is_some_and(|at| at.elapsed() < out_of_memory::RECENT_PERIOD)
     }
 
-    /// Adds a datagram, or counts it as garbage.
+    /// Adds a datagram, or counts it as a bad message.
     pub(crate) fn add_datagram(&self, bytes: &[u8]) {
         match ProgressMessage::parse(bytes) {
             Some(message) => self.add_message(message),
-            None => self.count_garbage(bytes.len()),
+            None => self.count_bad_message(bytes.len()),
         }
     }
 
@@ -171,7 +171,7 @@ impl ProgressTally {
             if let Some(value) = value
                 && message.set_field(key, value).is_none()
             {
-                self.count_garbage(line.len());
+                self.count_bad_message(line.len());
                 return;
             }
         }
@@ -194,13 +194,13 @@ impl ProgressTally {
         counts.sum.total = message.total.or(counts.sum.total);
     }
 
-    fn count_garbage(&self, bytes: usize) {
+    fn count_bad_message(&self, bytes: usize) {
         let mut counts = self.counts();
-        counts.garbage += 1;
-        if counts.garbage == counts.next_warning {
+        counts.bad_messages += 1;
+        if counts.bad_messages == counts.next_warning {
             counts.next_warning *= 2;
             tracing::warn!(
-                total = counts.garbage,
+                total = counts.bad_messages,
                 bytes,
                 "ignored progress that is not samples=N step=K loss=X"
             );
@@ -214,7 +214,7 @@ impl ProgressTally {
         let last = counts.last.take()?;
         let secs = last.saturating_duration_since(std::mem::replace(&mut counts.anchor, last)).as_secs_f64();
         // Messages that arrive together may have the same time.
-        Some((std::mem::take(&mut counts.sum), secs.max(SHORTEST_SECS)))
+        Some((std::mem::take(&mut counts.sum), secs.max(MIN_REPORT_SECS)))
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
             ProgressMessage { samples: 16.0, step: Some(1), loss: Some(2.0), total: None, saved: false }
         );
         assert!(secs >= 0.0);
-        assert_eq!(tally.counts().garbage, 1);
+        assert_eq!(tally.counts().bad_messages, 1);
         assert_eq!(tally.take(), None);
     }
 
@@ -315,7 +315,7 @@ mod tests {
             tally.take().unwrap().0,
             ProgressMessage { samples: 64.0, step: Some(3), ..ProgressMessage::default() }
         );
-        assert_eq!(tally.counts().garbage, 1);
+        assert_eq!(tally.counts().bad_messages, 1);
     }
 
     #[tokio::test]

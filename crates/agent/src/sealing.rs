@@ -25,7 +25,7 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(5);
 const SECRET_BYTES: usize = 32;
 
 /// Longest sealed secret that is accepted, bytes. Ours have some 300.
-const MOST_SEALED_BYTES: usize = 4096;
+const MAX_SEALED_BYTES: usize = 4096;
 
 /// The start of every MUNGE credential.
 const MUNGE: &str = "MUNGE:";
@@ -72,8 +72,8 @@ pub(crate) async fn open_secret(
     lead: JobId,
     sealed: &Secret,
 ) -> Result<Secret, String> {
-    if sealed.0.len() > MOST_SEALED_BYTES {
-        return Err(format!("expected at most {MOST_SEALED_BYTES} bytes"));
+    if sealed.0.len() > MAX_SEALED_BYTES {
+        return Err(format!("expected at most {MAX_SEALED_BYTES} bytes"));
     }
     let secret = if sealed.0.starts_with(MUNGE) {
         let answer = run_munge(&programs.unmunge, &["--keys=UID"], &sealed.0).await;
@@ -186,7 +186,7 @@ mod tests {
         }
         let programs = munge(dir.path(), own_uid(), 0);
         let programs = SlurmPrograms { munge: dir.path().join("none"), ..programs };
-        for no_secret in ["", "ab01", &"Z".repeat(64), &"a".repeat(MOST_SEALED_BYTES + 1)] {
+        for no_secret in ["", "ab01", &"Z".repeat(64), &"a".repeat(MAX_SEALED_BYTES + 1)] {
             let error = open_secret(&programs, LEAD, &Secret(no_secret.to_owned())).await.unwrap_err();
             assert!(error.starts_with("expected") && !error.contains("ab01"), "{error}");
         }

@@ -14,7 +14,7 @@ use infill_model::{GenerationMember, JobId, NodeName, wing_name};
 
 use super::daemon_link::{DaemonLink, free_port};
 use super::slurm_programs::{SlurmPrograms, run_program};
-use super::worker_event::{SilenceGuard, WorkerEvent};
+use super::worker_input::{SilenceGuard, WorkerInput};
 
 /// The generation of the command that trains alone. The daemon's generations begin at 1.
 pub(crate) const ALONE_GENERATION: u64 = 0;
@@ -61,7 +61,7 @@ pub(crate) async fn prepare_alone(
     programs: SlurmPrograms,
     job: JobId,
     terms: AloneTerms,
-    events: mpsc::Sender<WorkerEvent>,
+    events: mpsc::Sender<WorkerInput>,
 ) {
     let blocked_requests = link.block_requests().await;
     let guard = match check_alone_allowed(&link, &programs, job, terms).await {
@@ -82,7 +82,7 @@ pub(crate) async fn prepare_alone(
         }
     };
     // When the worker has ended, it does not receive this any more.
-    events.send(WorkerEvent::MayTrainAlone(guard)).await.ok();
+    events.send(WorkerInput::MayTrainAlone(guard)).await.ok();
 }
 
 async fn check_alone_allowed(
@@ -126,11 +126,11 @@ async fn end_wings(programs: &SlurmPrograms, job: JobId) -> Result<(), String> {
 }
 
 /// Waits for a daemon that works, and sends the worker the event once.
-async fn wait_for_daemon(link: Arc<DaemonLink>, events: mpsc::Sender<WorkerEvent>) {
+async fn wait_for_daemon(link: Arc<DaemonLink>, events: mpsc::Sender<WorkerInput>) {
     while !link.is_daemon_healthy().await {
         sleep(DAEMON_CHECK_INTERVAL).await;
     }
-    events.send(WorkerEvent::DaemonIsBack).await.ok();
+    events.send(WorkerInput::DaemonIsBack).await.ok();
 }
 
 /// The membership of a worker that trains alone: on its one node, or on all of its job's own nodes.

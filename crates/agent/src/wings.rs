@@ -83,9 +83,9 @@ impl WingSubmitter {
             sleep_until(self.starts_at).await;
             let mut taken_up = BTreeSet::new();
             loop {
-                let next = orders.borrow_and_update().iter().find(|o| !taken_up.contains(&o.order)).cloned();
+                let next = orders.borrow_and_update().iter().find(|o| !taken_up.contains(&o.number)).cloned();
                 let Some(order) = next else { break };
-                taken_up.insert(order.order);
+                taken_up.insert(order.number);
                 if let Some(event) = self.submit_once(&order).await {
                     report(event);
                 }
@@ -99,7 +99,7 @@ impl WingSubmitter {
         if !self.has_loaded {
             self.has_loaded = self.load_submitted().await;
         }
-        if let Some(event) = self.done.get(&order.order) {
+        if let Some(event) = self.done.get(&order.number) {
             return Some(event.clone());
         }
         if !self.has_loaded {
@@ -107,24 +107,24 @@ impl WingSubmitter {
         }
         let event = match self.run_sbatch(order).await {
             Ok(job) => {
-                tracing::info!(order = order.order, wing = %job, nodes = order.nodes.len(), "submitted a wing");
-                self.record_wing(order.order, job);
-                AgentEvent::WingSubmitted { order: order.order, job }
+                tracing::info!(order = order.number, wing = %job, nodes = order.nodes.len(), "submitted a wing");
+                self.record_wing(order.number, job);
+                AgentEvent::WingSubmitted { order: order.number, job }
             }
             Err(RunError::TimedOut) => {
                 tracing::warn!(
-                    order = order.order,
+                    order = order.number,
                     "no answer from sbatch; asking squeue whether the wing was submitted"
                 );
                 self.has_loaded = false;
                 return None;
             }
             Err(RunError::Failed(error)) => {
-                tracing::warn!(order = order.order, error, "sbatch refused a wing");
-                AgentEvent::WingRefused { order: order.order, error }
+                tracing::warn!(order = order.number, error, "sbatch refused a wing");
+                AgentEvent::WingRefused { order: order.number, error }
             }
         };
-        self.done.insert(order.order, event.clone());
+        self.done.insert(order.number, event.clone());
         Some(event)
     }
 
@@ -192,7 +192,7 @@ impl WingSubmitter {
             format!("--nodelist={nodes}"),
             format!("--time={}", order.time_limit_mins),
             format!("--job-name={}", wing_name(lead)),
-            format!("--comment={}", wing_comment(order.order, lead, place)),
+            format!("--comment={}", wing_comment(order.number, lead, place)),
             "--no-requeue".to_owned(),
             "--export=ALL".to_owned(),
             // The script opens the lead's files itself: Slurm fails a job whose output cannot be opened.

@@ -35,7 +35,7 @@ use super::slurm_programs::SlurmPrograms;
 use super::time_limit::TimeLimit;
 use super::train_alone::ALONE_GENERATION;
 use super::wings::WingSubmitter;
-use super::worker_event::WorkerEvent;
+use super::worker_input::WorkerInput;
 
 use daemon_absence::DaemonAbsence;
 use leaving::{LeaveReason, PendingLeave};
@@ -107,7 +107,7 @@ pub(crate) struct Worker {
     orders: Option<watch::Sender<Vec<WingOrder>>>,
     tasks: JoinSet<()>,
     /// The channel on which our own tasks send us events.
-    events: (mpsc::Sender<WorkerEvent>, mpsc::Receiver<WorkerEvent>),
+    events: (mpsc::Sender<WorkerInput>, mpsc::Receiver<WorkerInput>),
     running: Option<(u64, RunningCommand)>,
     ended: Option<(u64, AgentEvent, CommandExit)>,
     assignment: Option<AgentAssignment>,
@@ -220,20 +220,20 @@ impl Worker {
         Ok(WorkerResult { code, left })
     }
 
-    fn handle_event(&mut self, event: WorkerEvent) {
+    fn handle_event(&mut self, event: WorkerInput) {
         match event {
-            WorkerEvent::Assigned(assignment) => self.handle_assignment(assignment),
-            WorkerEvent::Preempted if !self.leaves_for(LeaveReason::Preempted) => {
+            WorkerInput::Assigned(assignment) => self.handle_assignment(assignment),
+            WorkerInput::Preempted if !self.leaves_for(LeaveReason::Preempted) => {
                 self.handle_signal(AgentSignal::Leave)
             }
-            WorkerEvent::Preempted => {}
-            WorkerEvent::Looked(left) => self.absence.limit.record_answer(left, Instant::now()),
-            WorkerEvent::InTheWay => self.yield_node(),
-            WorkerEvent::Heard(received) => self.handle_message(received),
-            WorkerEvent::Sealed(made) => self.handle_sealed(made),
-            WorkerEvent::Opened(sealed, secret) => self.handle_opened(sealed, secret),
-            WorkerEvent::MayTrainAlone(guard) => self.begin_alone(guard),
-            WorkerEvent::DaemonIsBack => {
+            WorkerInput::Preempted => {}
+            WorkerInput::Looked(left) => self.absence.limit.record_answer(left, Instant::now()),
+            WorkerInput::InTheWay => self.yield_node(),
+            WorkerInput::Heard(received) => self.handle_message(received),
+            WorkerInput::Sealed(made) => self.handle_sealed(made),
+            WorkerInput::Opened(sealed, secret) => self.handle_opened(sealed, secret),
+            WorkerInput::MayTrainAlone(guard) => self.begin_alone(guard),
+            WorkerInput::DaemonIsBack => {
                 tracing::info!("the daemon is back: saving, to go on with it");
                 self.stop_command(self.config.grace);
             }

@@ -21,7 +21,7 @@ pub struct ImportCollectivesRequest {
 /// The site's table: answers `GET /v1/collectives`, and an import with the table after it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollectivesView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// The measurements of each node type.
     pub types: Vec<TypeCollectives>,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use infill_model::Credential;
 
 /// Version of every JSON document that infill prints or serves.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// The answer to a failed request.
 #[derive(Clone, Debug, Serialize, Deserialize)]

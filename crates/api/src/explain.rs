@@ -13,7 +13,7 @@ pub struct ExplainQuery {
 /// What `infill explain` says about a job or node now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// The explanation, line by line.
     pub lines: Vec<String>,

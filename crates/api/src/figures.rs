@@ -6,7 +6,7 @@ use infill_model::UnixTime;
 use infill_model::words;
 
 /// Longest period of a figure, seconds.
-pub const LONGEST_FIGURE_SECS: i64 = 400 * 86_400;
+pub const MAX_FIGURE_SECS: i64 = 400 * 86_400;
 
 words! {
     /// What a figure shows over time.
@@ -35,7 +35,7 @@ pub struct FigureQuery {
 /// Answer to a [`FigureQuery`] or a [`ProfileFigureQuery`](super::ProfileFigureQuery).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// Title of the figure.
     pub title: String,

@@ -22,7 +22,7 @@ pub struct ImportEndedRequest {
 /// Result of an import of ended jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedImportResult {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// Number of jobs that are new and were stored.
     pub taken: u64,

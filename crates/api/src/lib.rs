@@ -32,23 +32,24 @@ pub use agent::{
 pub use capabilities::{Capability, CapabilitySet};
 pub use collectives::{CollectivesView, ImportCollectivesRequest};
 pub use dialect::AgentDialect;
-pub use document::{BodyProof, ErrorBody, SCHEMA};
+pub use document::{BodyProof, ErrorBody, SCHEMA_VERSION};
 pub use explain::{ExplainQuery, ExplainView};
-pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS};
+pub use figures::{FigureKind, FigureQuery, FigureView, MAX_FIGURE_SECS};
 pub use history::{EndedImportResult, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
-    ControlRequest, DaemonStatus, EndView, GenerationsView, Hidden, IdleShare, JobView, LengthsView,
-    NodeFailure, NodeKind, NodeView, PlanView, RoundView, StatusQuery,
+    ControlRequest, DaemonStatus, EndPrediction, GenerationsView, HiddenCounts, IdleShare, JobView,
+    LengthAccuracy, NodeFailure, NodeKind, NodeView, PlanView, RoundView, StatusQuery,
 };
 pub use profiles::{
     CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED, MAX_PROFILES,
     ProfileCount, ProfileFigureQuery, ProfileView, ProfilesView,
 };
-pub use report::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, UsesView};
+pub use report::{MAX_DELAYS, MAX_REPORT_SECS, ReportQuery, ReportView, UsesView};
 pub use rounds::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView};
 pub use routes::daemon_urls;
 pub use timeline::{
-    LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, TimelineQuery, TimelineRows, TimelineView,
+    MAX_TIMELINE_CELLS, MAX_TIMELINE_PIXELS, MAX_TIMELINE_SECS, NodeRow, TimelineQuery, TimelineRows,
+    TimelineView,
 };
 pub use web::{
     LINK_PURPOSE, LinkRequest, REVOKE_PURPOSE, RevokeRequest, RevokedSessions, SessionRequest, WebLink,

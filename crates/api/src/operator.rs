@@ -38,7 +38,7 @@ fn default_true() -> bool {
 /// Answer to `GET /v1/status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DaemonStatus {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// infill's version.
     pub version: String,
@@ -61,19 +61,19 @@ pub struct DaemonStatus {
     pub problems: Vec<String>,
     /// Accuracy of recent predictions of job lengths; `None` before a job has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lengths: Option<LengthsView>,
+    pub lengths: Option<LengthAccuracy>,
     /// All nodes of the malleable partition.
     pub nodes: Vec<NodeView>,
     /// All malleable jobs.
     pub jobs: Vec<JobView>,
     /// What the answer hides from this reader.
-    #[serde(default, skip_serializing_if = "Hidden::is_nothing")]
-    pub hidden: Hidden,
+    #[serde(default, skip_serializing_if = "HiddenCounts::is_nothing")]
+    pub hidden: HiddenCounts,
 }
 
 /// Accuracy of the predicted lengths of the last jobs that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LengthsView {
+pub struct LengthAccuracy {
     /// Number of jobs that the shares refer to.
     pub jobs: usize,
     /// Share of jobs whose prediction was right within a factor of two, 0 to 1.
@@ -87,7 +87,7 @@ pub struct LengthsView {
 /// What Slurm's `PrivateData` hides from a reader: numbers without names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Hidden {
+pub struct HiddenCounts {
     /// Number of malleable jobs of other users.
     pub jobs: u32,
     /// Number of nodes that these jobs hold.
@@ -96,10 +96,10 @@ pub struct Hidden {
     pub nodes: BTreeMap<NodeKind, u32>,
 }
 
-impl Hidden {
+impl HiddenCounts {
     /// Whether nothing is hidden.
     pub fn is_nothing(&self) -> bool {
-        *self == Hidden::default()
+        *self == HiddenCounts::default()
     }
 }
 
@@ -232,7 +232,7 @@ pub struct JobView {
     pub changing: String,
     /// When the job is expected to end at its present rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ends: Option<EndView>,
+    pub ends: Option<EndPrediction>,
     /// The reasons for the job's priority: its predicted length, and its owner's past usage.
     #[serde(default)]
     pub turn: String,
@@ -247,7 +247,7 @@ pub struct JobView {
 
 /// Predicted end of a job that trains, if it keeps its present rate; times are seconds from now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EndView {
+pub struct EndPrediction {
     /// The 10 % quantile: one in ten such jobs ends sooner.
     pub low_secs: f64,
     /// The median: one in two such jobs ends sooner.
@@ -296,7 +296,7 @@ fn is_zero(count: &u32) -> bool {
 /// acting).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RoundView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// The plan of the round.
     pub plan: Plan,
@@ -305,8 +305,8 @@ pub struct RoundView {
     /// Whether infill carries the plan out.
     pub acting: bool,
     /// What the answer hides from this reader.
-    #[serde(default, skip_serializing_if = "Hidden::is_nothing")]
-    pub hidden: Hidden,
+    #[serde(default, skip_serializing_if = "HiddenCounts::is_nothing")]
+    pub hidden: HiddenCounts,
     /// Duration of each stage (`snapshot`, `gaps`, `plan`, `check`), seconds.
     pub secs: BTreeMap<String, f64>,
 }
@@ -314,7 +314,7 @@ pub struct RoundView {
 /// The generations of a malleable job: answers `GET /v1/jobs/{id}/generations`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GenerationsView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// The generations in their order; empty before the first.
     pub generations: Vec<GenerationRecord>,

@@ -14,7 +14,7 @@ pub const MAX_IMPORTED: usize = 64;
 /// Answer to `GET /v1/profiles`. The query can select by `user`, `name`, `node_type` and `exec_plan`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProfilesView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// The profiles, most recently changed first.
     pub profiles: Vec<ProfileView>,
@@ -68,7 +68,7 @@ pub const MAX_HISTORY: u32 = 100;
 /// of the profile's key: `user`, `name`, `node_type`, `exec_plan`, `batch`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HistoryView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// The profile's key.
     pub profile: ProfileKey,
@@ -118,7 +118,7 @@ pub struct ImportRequest {
 /// Answer to a [`ForgetRequest`] or an [`ImportRequest`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProfileCount {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// Number of profiles that were deleted or imported.
     pub profiles: u64,

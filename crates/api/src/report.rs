@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use infill_model::{NodeTimeRow, NodeUsageSecs, ReportConfig, UnixTime};
 
 /// Largest number of main jobs whose delays one answer lists: the first ones of the period.
-pub const MOST_DELAYS: u32 = 200_000;
+pub const MAX_DELAYS: u32 = 200_000;
 
 /// Longest period of a report, seconds.
-pub const LONGEST_REPORT_SECS: i64 = 400 * 86_400;
+pub const MAX_REPORT_SECS: i64 = 400 * 86_400;
 
 /// `GET /v1/report?from=…&to=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub struct UsesView {
 /// What the daemon knows about a period.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReportView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// Begin of the period.
     pub from: UnixTime,
@@ -53,6 +53,6 @@ pub struct ReportView {
     /// Main jobs that started on nodes of malleable jobs, earliest first: the seconds for which each waited
     /// for these nodes, and whether Slurm had planned it to start there.
     pub delays: Vec<(f64, bool)>,
-    /// Whether there were more delays than `delays` lists ([`MOST_DELAYS`]).
+    /// Whether there were more delays than `delays` lists ([`MAX_DELAYS`]).
     pub delays_cut: bool,
 }

@@ -23,7 +23,7 @@ pub struct RoundsQuery {
 /// Answer to `GET /v1/rounds`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RoundsView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// The rounds, newest first.
     pub rounds: Vec<RoundSummary>,

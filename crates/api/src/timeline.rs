@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use infill_model::{NodeName, UnixTime};
 
 /// Longest period of one answer, seconds.
-pub const LONGEST_TIMELINE_SECS: i64 = 48 * 3600;
+pub const MAX_TIMELINE_SECS: i64 = 48 * 3600;
 
 /// Largest number of rows, and of columns.
-pub const MOST_PIXELS: usize = 4096;
+pub const MAX_TIMELINE_PIXELS: usize = 4096;
 
 /// Largest number of cells, rows times columns: enough for a large screen.
-pub const MOST_CELLS: usize = 1_000_000;
+pub const MAX_TIMELINE_CELLS: usize = 1_000_000;
 
 /// The query of `GET /v1/timeline?from=…&to=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ fn default_columns() -> usize {
 /// Answer to a [`TimelineQuery`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TimelineView {
-    /// [`SCHEMA`](super::SCHEMA).
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
     /// Begin of the period.
     pub from: UnixTime,

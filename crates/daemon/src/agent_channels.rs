@@ -30,16 +30,16 @@ pub enum ChannelError {
     TooOften(Duration),
 }
 
-/// How much of an order may be sent before the record of the job is stored. Directives that stop or hold a
-/// command are always sent at once.
+/// How much of an order may be sent before the record of the job is stored. All directives except `Run`,
+/// `Regroup` and `Part` are sent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OrderPermit {
+pub enum SendScope {
     /// No new generation and no new wing.
-    Stop,
+    NothingNew,
     /// New generations, so that training goes on while the store fails. No new wing.
-    Run,
+    Generations,
     /// Everything.
-    Order,
+    Everything,
 }
 
 /// A request that was signed with the key of its session.
@@ -181,14 +181,14 @@ impl AgentChannels {
     }
 
     /// Sends orders to their agents. An order that changes nothing wakes no agent.
-    pub fn send_orders(&self, orders: Vec<AgentOrder>, permit: OrderPermit) {
+    pub fn send_orders(&self, orders: Vec<AgentOrder>, scope: SendScope) {
         let mut table = self.lock_table();
         let ChannelTable { channels, version } = &mut *table;
         for order in orders {
             if let Some(channel) = channels.get(&order.agent) {
                 channel
                     .sender
-                    .send_if_modified(|assignment| update_assignment(assignment, order, permit, version));
+                    .send_if_modified(|assignment| update_assignment(assignment, order, scope, version));
             }
         }
     }
@@ -199,17 +199,17 @@ impl AgentChannels {
     }
 }
 
-/// Applies as much of an order to the assignment as `permit` allows. Returns whether that changes it.
+/// Applies as much of an order to the assignment as `scope` allows. Returns whether that changes it.
 fn update_assignment(
     assignment: &mut AgentAssignment,
     order: AgentOrder,
-    permit: OrderPermit,
+    scope: SendScope,
     version: &mut u64,
 ) -> bool {
     let runs = matches!(order.directive, Directive::Run(_) | Directive::Regroup(_) | Directive::Part { .. });
-    let may_send_directive = !runs || permit >= OrderPermit::Run;
+    let may_send_directive = !runs || scope >= SendScope::Generations;
     let directive = if may_send_directive { order.directive } else { assignment.directive.clone() };
-    let may_send_wings = permit >= OrderPermit::Order;
+    let may_send_wings = scope >= SendScope::Everything;
     let wings = if may_send_wings { order.wings } else { assignment.wings.clone() };
     let notice = order.notice;
     let is_changed =

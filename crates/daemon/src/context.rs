@@ -46,7 +46,7 @@ pub struct DaemonServices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentAdmission {
     /// The agent belongs to the job.
-    Taken,
+    Admitted,
     /// The agent does not belong to the job. It must leave.
     Refused,
     /// The daemon does not know the job, but has not read a snapshot yet: its records may be lost.
@@ -77,7 +77,7 @@ pub struct DaemonContext {
     /// Verifies who sent a request.
     pub identity: Arc<dyn IdentityVerifier>,
     /// Decides which requests are served.
-    pub doors: AccessControl,
+    pub access: AccessControl,
     /// The channels to the agents.
     pub agent_channels: AgentChannels,
     /// The queues of effects to the executor.
@@ -115,7 +115,7 @@ impl DaemonContext {
             slurm,
             store,
             identity,
-            doors: AccessControl::new(DaemonNames::new(&state.config)),
+            access: AccessControl::new(DaemonNames::new(&state.config)),
             agent_channels: AgentChannels::new(now),
             effect_queues,
             leadership: LeadershipState::new(standing),
@@ -146,7 +146,7 @@ impl DaemonContext {
 
     /// Whether the metrics may name accounts: the site wants it, and no private data would show by that.
     pub(crate) fn shows_accounts(&self) -> bool {
-        let private = self.doors.private_data();
+        let private = self.access.private_data();
         self.config.http.account_metrics && !(private.hides_spending() || private.jobs)
     }
 
@@ -163,18 +163,18 @@ impl DaemonContext {
     /// their order.
     pub(crate) fn run_actions(&self, actions: PendingActions) {
         actions.notes.iter().for_each(log_note);
-        for (orders, permit) in actions.orders {
-            self.agent_channels.send_orders(orders, permit);
+        for (orders, scope) in actions.orders {
+            self.agent_channels.send_orders(orders, scope);
         }
         for batch in actions.batches {
             self.effect_queues.send_batch(batch);
         }
     }
 
-    /// Whether a job has been submitted since the snapshot. No nodes may be taken then, and the next round is
-    /// requested.
-    pub(crate) async fn has_new_jobs(&self) -> bool {
-        let overtaken = self.new_job_check.has_new_jobs(self.slurm.as_ref()).await;
+    /// Whether effects that take nodes must wait, because a main job has been submitted since the snapshot.
+    /// Requests the next round then. See [`NewJobCheck::must_defer_growth`].
+    pub(crate) async fn must_defer_growth(&self) -> bool {
+        let overtaken = self.new_job_check.must_defer_growth(self.slurm.as_ref()).await;
         if overtaken {
             self.round_trigger.request_round(RoundUrgency::Ordinary, None);
         }
@@ -198,7 +198,7 @@ impl DaemonContext {
         self.agent_channels.open_channel(agent, pass);
         let actions = state.apply_output(outcome, now);
         self.run_actions(actions);
-        AgentAdmission::Taken
+        AgentAdmission::Admitted
     }
 
     /// Handles a report of an agent.

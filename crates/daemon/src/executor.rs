@@ -27,9 +27,9 @@ const STORE_RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// The setting that is written to test whether a store that failed works again.
 const PROBE_SETTING: &str = "probe";
 
-/// Effects that give nodes back and are carried out at a time. So an effect that Slurm does not answer delays
-/// few others.
-const LEAVING_AT_ONCE: usize = 4;
+/// Most effects that give nodes back and are carried out at the same time. An effect that Slurm does not
+/// answer delays few others.
+const MAX_CONCURRENT_LEAVING: usize = 4;
 
 /// Carries out effects until the queues close. Effects that give nodes back wait for no others, and changes
 /// are stored meanwhile.
@@ -43,7 +43,7 @@ pub async fn run(context: Arc<DaemonContext>, queues: EffectReceivers) {
 
 /// Carries out the effects that give nodes back. They wait neither for checks nor for the store.
 async fn run_leaving(context: &Arc<DaemonContext>, mut queue: mpsc::Receiver<QueuedBatch>) {
-    let permits = Arc::new(Semaphore::new(LEAVING_AT_ONCE));
+    let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_LEAVING));
     let mut under_way = JoinSet::new();
     while let Some(QueuedBatch { batch, .. }) = queue.recv().await {
         for effect in batch.effects {
@@ -67,7 +67,7 @@ async fn run_others(context: &DaemonContext, mut queue: mpsc::Receiver<QueuedBat
         for effect in batch.effects {
             // Slurm is asked before the job is locked, because effects that give this job back wait for the
             // lock.
-            let overtaken = stored && effect.takes_nodes() && context.has_new_jobs().await;
+            let overtaken = stored && effect.takes_nodes() && context.must_defer_growth().await;
             let _lock = context.effect_queues.lock_job(effect.job()).await;
             let at = now();
             if context.effect_queues.is_outdated(number, effect.job()) {
@@ -119,9 +119,9 @@ async fn execute_effect(context: &DaemonContext, job: JobId, effect: &Effect) {
                 tracing::warn!(job = %job, retry = e.is_transient(), "could not do {effect:?}: {e}");
             }
             let why = e.to_string();
-            let passing = e.is_transient();
+            let is_transient = e.is_transient();
             let at = now();
-            context.change_fleet(at, |state| state.fleet.effect_failed(job, effect, &why, passing, at));
+            context.change_fleet(at, |state| state.fleet.effect_failed(job, effect, &why, is_transient, at));
         }
     }
 }
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pending_effects_are_dropped_when_the_lead_is_lost() {
+    async fn pending_effects_are_dropped_when_leadership_is_lost() {
         for leads in [true, false] {
             let slurm = Arc::new(FakeSlurm::new(1, "infill"));
             let job = slurm.submit_held(1, 6101, "infill:nodes=1");

@@ -39,7 +39,7 @@ pub(crate) async fn write_history(context: &DaemonContext) {
         && let Err(e) = context.store.put_setting(NODE_TIMES_SETTING, &text).await
     {
         context.store_failed(&e);
-        context.lock_state().round_state.node_times_mut().not_saved();
+        context.lock_state().round_state.node_times_mut().mark_unsaved();
     }
     let saves = context.lock_state().round_state.shared_saves_mut().take_unsaved();
     if let Some(text) = saves
@@ -53,7 +53,7 @@ pub(crate) async fn write_history(context: &DaemonContext) {
         && let Err(e) = context.store.put_setting(USAGE_SETTING, &text).await
     {
         context.store_failed(&e);
-        context.lock_state().round_state.priorities_mut().usage.not_saved();
+        context.lock_state().round_state.priorities_mut().usage.mark_unsaved();
     }
 }
 

@@ -97,9 +97,10 @@ impl NewJobCheck {
         self.deferral_state().begin_snapshot();
     }
 
-    /// Whether a job has been submitted since the snapshot, so that no nodes may be taken. True where Slurm
-    /// does not answer.
-    pub(crate) async fn has_new_jobs(&self, slurm: &dyn SlurmApi) -> bool {
+    /// Whether effects that take nodes must wait, because a main job has been submitted since the snapshot.
+    /// True where Slurm does not answer. False after deferrals for [`MAX_DEFERRALS`] snapshots in a row, and
+    /// [`MAX_DEFERRAL`] after the first of them, even if there are new jobs.
+    pub(crate) async fn must_defer_growth(&self, slurm: &dyn SlurmApi) -> bool {
         let snapshot = {
             let mut deferrals = self.deferral_state();
             if let Some(is_deferred) = deferrals.decide_deferral(Instant::now()) {
@@ -107,7 +108,7 @@ impl NewJobCheck {
             }
             deferrals.snapshot
         };
-        let has_new_jobs = slurm.has_news().await.unwrap_or_else(|e| {
+        let has_new_jobs = slurm.has_new_main_jobs().await.unwrap_or_else(|e| {
             tracing::debug!("Slurm does not say whether a job has been submitted: {e}");
             true
         });
@@ -181,12 +182,12 @@ mod tests {
         slurm.read_snapshot().await.unwrap();
         let check = NewJobCheck::default();
         slurm.submit_held(1, 6101, "");
-        assert!(!check.has_new_jobs(&slurm).await, "malleable jobs do not count");
+        assert!(!check.must_defer_growth(&slurm).await, "malleable jobs do not count");
         slurm.fail_next(SlurmError::Transient { doing: "x".to_owned(), what: "y".to_owned() });
-        assert!(check.has_new_jobs(&slurm).await);
+        assert!(check.must_defer_growth(&slurm).await);
         check.note_snapshot();
-        assert!(!check.has_new_jobs(&slurm).await);
+        assert!(!check.must_defer_growth(&slurm).await);
         slurm.edit_snapshot(|snapshot| snapshot.jobs[0].partition = "main".to_owned());
-        assert!(check.has_new_jobs(&slurm).await);
+        assert!(check.must_defer_growth(&slurm).await);
     }
 }

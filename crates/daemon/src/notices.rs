@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::health::ProblemTopic;
 use super::state::DaemonState;
 use super::write_queue::HistoryKind;
-use infill_api::{SCHEMA, addresses::this_host};
+use infill_api::{SCHEMA_VERSION, addresses::this_host};
 use infill_model::{MainDelay, NodeTimeUsage, UnixTime, config::NotifyConfig, error_causes, words};
 use infill_slurm::install_crypto;
 
@@ -84,7 +84,7 @@ pub(crate) struct AdminNotice {
 
 impl AdminNotice {
     fn new(event: NoticeEvent, at: UnixTime, text: String) -> AdminNotice {
-        AdminNotice { schema: SCHEMA, event, at, host: this_host().unwrap_or_default(), text }
+        AdminNotice { schema: SCHEMA_VERSION, event, at, host: this_host().unwrap_or_default(), text }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Runs the planner on a thread of its own: one plan at a time, with an outer deadline.
+//! Runs the planner on a blocking thread, with an outer deadline: one plan at a time for the rounds. Readers
+//! who ask for a plan have a planner thread of their own.
 
 use std::sync::Arc;
 use std::time::Duration;

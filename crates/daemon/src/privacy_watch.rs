@@ -17,7 +17,7 @@ pub(crate) async fn refresh_privacy(context: &DaemonContext) -> bool {
     match context.slurm.read_privacy().await {
         Ok(privacy) => {
             let private = privacy.private;
-            if context.doors.set_privacy(privacy) {
+            if context.access.set_privacy(privacy) {
                 tracing::info!(?private, "answers to readers follow Slurm's PrivateData");
             }
             gauges::set_account_reporting(&context.metrics.nodes, context.shows_accounts());

@@ -6,10 +6,10 @@ use infill_model::{Profile, clock::now};
 use infill_store::StoreError;
 
 /// Most profiles of a user, or of a name, that are loaded into memory. The last changed ones count.
-const MOST_PROFILES_A_LOOKUP: u32 = 1000;
+const MAX_PROFILES_PER_LOOKUP: u32 = 1000;
 
 /// Most look-ups in one round. After a start, all jobs need theirs at once.
-const MOST_LOOKUPS_A_ROUND: usize = 20;
+const MAX_LOOKUPS_PER_ROUND: usize = 20;
 
 /// Reads the stored profiles that may concern jobs which arrived since the last round.
 pub(crate) async fn load_missing(context: &DaemonContext) {
@@ -21,8 +21,8 @@ pub(crate) async fn load_missing(context: &DaemonContext) {
         }
         state.profiles_to_load(now())
     };
-    for filter in filters.into_iter().take(MOST_LOOKUPS_A_ROUND) {
-        match context.store.find_profiles(&filter, MOST_PROFILES_A_LOOKUP).await {
+    for filter in filters.into_iter().take(MAX_LOOKUPS_PER_ROUND) {
+        match context.store.find_profiles(&filter, MAX_PROFILES_PER_LOOKUP).await {
             Ok(profiles) => context.lock_state().load_profiles(filter, profiles, now()),
             // The next round tries again.
             Err(e) => return context.store_failed(&e),

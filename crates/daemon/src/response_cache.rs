@@ -45,7 +45,7 @@ pub struct FigureCacheKey {
 #[derive(Debug)]
 pub struct ResponseCache {
     /// When the last round read its snapshot. Sent at the end of that round.
-    pub looked: watch::Sender<UnixTime>,
+    pub snapshot_times: watch::Sender<UnixTime>,
     /// What nodes were used for, unpacked.
     pub timelines: HourCache,
     /// Maps made since the last snapshot.
@@ -59,7 +59,7 @@ pub struct ResponseCache {
 impl Default for ResponseCache {
     fn default() -> Self {
         ResponseCache {
-            looked: watch::Sender::new(UnixTime(0)),
+            snapshot_times: watch::Sender::new(UnixTime(0)),
             timelines: HourCache::default(),
             maps: AnswerCache::default(),
             statuses: AnswerCache::default(),

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// Shortest pause between the end of a dump and the next round.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(300);
+const MIN_PAUSE: Duration = Duration::from_millis(300);
 
 /// Shortest time between the begins of two dumps, unless the configured interval is shorter.
-const SHORTEST_DISTANCE: Duration = Duration::from_secs(1);
+const MIN_DISTANCE: Duration = Duration::from_secs(1);
 
 /// The pause after a dump in units of the dump's duration. So slurmctld spends at most about a tenth of its
 /// time on infill.
@@ -23,7 +23,7 @@ const PAUSE_PER_DUMP: u32 = 10;
 const REQUESTS_A_USER: f64 = 3.0;
 
 /// Most users whose requests are counted.
-const MOST_USERS: usize = 10_000;
+const MAX_USERS: usize = 10_000;
 
 /// How urgent a requested round is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +70,7 @@ impl RoundPace {
     /// nothing.
     fn accept_request(&mut self, urgency: RoundUrgency, user: Option<u32>, now: Instant) -> bool {
         if let Some(user) = user {
-            if self.users.len() >= MOST_USERS {
+            if self.users.len() >= MAX_USERS {
                 self.users.clear();
             }
             let full = RequestBudget { requests: REQUESTS_A_USER, updated_at: now };
@@ -97,9 +97,9 @@ impl RoundPace {
         let Some(began) = self.began else { return now };
         let dump = self.last_dump.unwrap_or(Dump { began, took: Duration::ZERO });
         let dump_end = dump.began + dump.took;
-        let pause = (dump.took * PAUSE_PER_DUMP).clamp(SHORTEST_PAUSE, self.interval.max(SHORTEST_PAUSE));
+        let pause = (dump.took * PAUSE_PER_DUMP).clamp(MIN_PAUSE, self.interval.max(MIN_PAUSE));
         let after_pause = dump_end + pause;
-        let earliest = (dump_end + SHORTEST_PAUSE).max(dump.began + SHORTEST_DISTANCE.min(self.interval));
+        let earliest = (dump_end + MIN_PAUSE).max(dump.began + MIN_DISTANCE.min(self.interval));
         match self.requested {
             Some(RoundUrgency::Urgent) => earliest,
             Some(RoundUrgency::Ordinary) => earliest.max(after_pause),
@@ -139,7 +139,7 @@ impl RoundTrigger {
     }
 
     /// Records when the last dump began and how long it took.
-    pub fn record_dump(&self, began: Instant, took: Duration) {
+    pub fn record_reading(&self, began: Instant, took: Duration) {
         self.lock_pace().last_dump = Some(Dump { began, took });
     }
 
@@ -244,7 +244,7 @@ mod tests {
     async fn a_request_wakes_the_round_loop() {
         let trigger = RoundTrigger::new(Duration::from_secs(60));
         trigger.wait_for_round().await;
-        trigger.record_dump(Instant::now() - Duration::from_secs(2), Duration::from_millis(1));
+        trigger.record_reading(Instant::now() - Duration::from_secs(2), Duration::from_millis(1));
         let waiting = trigger.wait_for_round();
         let requesting = async { trigger.request_round(RoundUrgency::Urgent, None) };
         let both = async { tokio::join!(waiting, requesting) };

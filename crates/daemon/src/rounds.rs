@@ -15,8 +15,8 @@ use super::notices::RoundEvents;
 use super::planner_thread::PlannerThread;
 use super::state::DaemonState;
 use super::{executor, gauges, history_writer, profile_storage};
-use infill_api::{Hidden, RoundView, SCHEMA};
-use infill_lifecycle::fleet::{JobFleet, ORDER_BLOCK_SIZE, lowest_order_number};
+use infill_api::{HiddenCounts, RoundView, SCHEMA_VERSION};
+use infill_lifecycle::fleet::{JobFleet, WING_NUMBER_BLOCK_SIZE, lowest_wing_number};
 use infill_model::{JobPlan, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config};
 use infill_planner::{
     plan::Violation,
@@ -39,7 +39,7 @@ pub async fn run(context: Arc<DaemonContext>) {
         context.metrics.rounds.seconds.observe(started.elapsed().as_secs_f64());
         // Sent only after the round, which would otherwise share the processors with all waiting readers.
         if let Some(at) = snapshot_at {
-            context.response_cache.looked.send_replace(at);
+            context.response_cache.snapshot_times.send_replace(at);
         }
         if last_prune.elapsed() >= PRUNE_INTERVAL {
             last_prune = Instant::now();
@@ -50,11 +50,11 @@ pub async fn run(context: Arc<DaemonContext>) {
 
 /// Runs one round. Returns when it read its snapshot, if the snapshot can be trusted.
 async fn run_round(context: &DaemonContext, planner: &PlannerThread) -> Option<UnixTime> {
-    refill_order_numbers(context).await;
+    refill_wing_numbers(context).await;
     let read_at = now();
     let clock = Instant::now();
     let snapshot = context.slurm.read_snapshot().await;
-    context.round_trigger.record_dump(clock, clock.elapsed());
+    context.round_trigger.record_reading(clock, clock.elapsed());
     let snapshot_at = match snapshot {
         Ok(snapshot) => ingest_snapshot(context, snapshot, read_at).await,
         Err(e) => {
@@ -188,11 +188,10 @@ pub(crate) enum RoundError {
     Broken(#[from] tokio::task::JoinError),
 }
 
-/// Plans a round on a blocking thread. Takes the last resort instead where the planner exceeds its outer
-/// deadline, or still works on an earlier round.
+/// Plans a round and returns its view. See [`make_decision`].
 ///
 /// # Errors
-/// When even the last resort breaks a rule, which is a defect. The round changes nothing then.
+/// As [`make_decision`].
 pub(crate) async fn plan_round(
     planner: &PlannerThread,
     config: Arc<Config>,
@@ -201,6 +200,11 @@ pub(crate) async fn plan_round(
     make_decision(planner, config, input, RoundInput::solve_plan).await.map(|decision| decision.view)
 }
 
+/// Plans a round on a blocking thread and checks the plan. Takes the last resort instead where the planner
+/// exceeds its outer deadline, or still works on an earlier round.
+///
+/// # Errors
+/// When even the last resort breaks a rule, which is a defect. The round changes nothing then.
 async fn make_decision(
     planner: &PlannerThread,
     config: Arc<Config>,
@@ -222,8 +226,8 @@ async fn make_decision(
         tracing::error!("the checker refused a plan: {refused}");
     }
     let secs = BTreeMap::from([("plan".to_owned(), clock.elapsed().as_secs_f64())]);
-    let hidden = Hidden::default();
-    let view = RoundView { schema: SCHEMA, plan: checked.plan, report, acting: false, hidden, secs };
+    let hidden = HiddenCounts::default();
+    let view = RoundView { schema: SCHEMA_VERSION, plan: checked.plan, report, acting: false, hidden, secs };
     Ok(RoundDecision { view, refused: refused.0 })
 }
 
@@ -243,8 +247,8 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
         };
         context.metrics.rounds.count_round(end);
         state.fleet.remember_why(&view.report);
-        let delays = state.chronicle.take_delays();
-        let spent = state.chronicle.take_node_time();
+        let delays = state.usage_recorder.take_delays();
+        let spent = state.usage_recorder.take_node_time();
         let events = RoundEvents { delays, spent, lost: state.write_queue.take_lost() };
         gauges::set_gauges(&context.metrics, &mut state, &view, &events);
         gauges::count_node_time(&context.metrics.nodes, &events, context.shows_accounts());
@@ -282,7 +286,7 @@ async fn set_targets(context: &DaemonContext, plan: &Plan) {
     if gaining.is_empty() {
         return;
     }
-    let overtaken = context.has_new_jobs().await;
+    let overtaken = context.must_defer_growth().await;
     let mut state = context.lock_state();
     if overtaken {
         tracing::debug!(
@@ -317,16 +321,16 @@ fn apply_targets(context: &DaemonContext, state: &mut DaemonState, at: UnixTime,
     }
 }
 
-async fn refill_order_numbers(context: &DaemonContext) {
+async fn refill_wing_numbers(context: &DaemonContext) {
     {
         let state = context.lock_state();
         // A store that is down takes time to fail, and the round would wait for it.
-        if !state.fleet.orders.is_running_low() || state.health.has_problem(ProblemTopic::Store) {
+        if !state.fleet.wing_numbers.is_running_low() || state.health.has_problem(ProblemTopic::Store) {
             return;
         }
     }
-    match context.store.next_orders(ORDER_BLOCK_SIZE, lowest_order_number(now())).await {
-        Ok(first) => context.lock_state().fleet.orders.refill(first),
-        Err(e) => tracing::debug!("cannot reserve more order numbers: {e}"),
+    match context.store.next_orders(WING_NUMBER_BLOCK_SIZE, lowest_wing_number(now())).await {
+        Ok(first) => context.lock_state().fleet.wing_numbers.refill(first),
+        Err(e) => tracing::debug!("cannot reserve more wing numbers: {e}"),
     }
 }

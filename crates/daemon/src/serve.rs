@@ -25,7 +25,7 @@ use crate::{
     topology_watch,
 };
 use infill_api::RoundView;
-use infill_lifecycle::fleet::{ORDER_BLOCK_SIZE, lowest_order_number};
+use infill_lifecycle::fleet::{WING_NUMBER_BLOCK_SIZE, lowest_wing_number};
 use infill_model::{
     ControlState, EndedJob, JobId, LendingMode, MetricsAccess, NodeName,
     clock::now,
@@ -129,7 +129,7 @@ async fn build_context(
     let services = DaemonServices { slurm, store, identity };
     let (context, queues) = DaemonContext::new(services, state, LeadStanding::Watched, now());
     context.notices.announce_lead(now());
-    sessions.iter().for_each(|text| context.doors.sessions.load(text, Instant::now(), now()));
+    sessions.iter().for_each(|text| context.access.sessions.load(text, Instant::now(), now()));
     context.run_actions(actions);
     Ok((context, queues))
 }
@@ -157,7 +157,7 @@ pub(crate) async fn restore_state(
 ) -> Result<PendingActions, store::StoreError> {
     let leads = store.open_leads().await?;
     let gaps = store.recent_gaps(MAX_LEARNED_GAPS).await?;
-    let first_order = store.next_orders(ORDER_BLOCK_SIZE, lowest_order_number(now())).await?;
+    let first_wing_number = store.next_orders(WING_NUMBER_BLOCK_SIZE, lowest_wing_number(now())).await?;
     let control = store.get_setting(CONTROL_SETTING).await?;
     state.control = control.and_then(|word| word.parse::<ControlState>().ok()).unwrap_or_default();
     state.round_state.learn_gaps(&gaps, now());
@@ -178,8 +178,8 @@ pub(crate) async fn restore_state(
     }
     resume_hour(state, store).await?;
     let hour = hour_of(now());
-    state.chronicle.resume_spending(store.sum_node_time(hour, hour + HOUR_SECS).await?);
-    state.fleet.orders.refill(first_order);
+    state.usage_recorder.resume_spending(store.sum_node_time(hour, hour + HOUR_SECS).await?);
+    state.fleet.wing_numbers.refill(first_wing_number);
     let outcome = state.fleet.restore_jobs(leads, now());
     state.round_state.priorities_mut().restore_promises(state.fleet.promises());
     Ok(state.apply_output(outcome, now()))
@@ -200,7 +200,7 @@ async fn resume_hour(state: &mut DaemonState, store: &dyn Store) -> Result<(), s
     let reach = (HOUR_SECS + USE_HOLDS_SECS) as f64;
     let Some(packed) = store.hours_between(now.plus_secs(-reach), now, 2).await?.pop() else { return Ok(()) };
     match UsageHour::unpack(&packed) {
-        Ok(hour) => state.chronicle.resume_hour(hour),
+        Ok(hour) => state.usage_recorder.resume_hour(hour),
         Err(e) => tracing::warn!("cannot read what nodes were used for in the last hour: {e}"),
     }
     Ok(())
@@ -269,7 +269,7 @@ fn connection_limits(config: &HttpConfig, proxy_connections: usize) -> Connectio
             config.max_connections
         );
     }
-    ConnectionLimits { connections: connections as usize, a_host: config.max_connections_a_host as usize }
+    ConnectionLimits { connections: connections as usize, per_host: config.max_connections_a_host as usize }
 }
 
 /// Raises this process's open-file limit to its hard limit. Returns the limit that is in force then.

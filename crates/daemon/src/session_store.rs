@@ -276,11 +276,11 @@ mod tests {
 
     #[test]
     fn there_are_at_most_8192_sessions_and_the_oldest_is_replaced() {
-        const MOST_OF_ALL: u32 = 8192;
+        const MAX_SESSIONS: u32 = 8192;
         let sessions = SessionStore::new(LIFETIME, 32);
         let now = Instant::now();
         let clock = UnixTime(1_000_000);
-        let saved = (0..MOST_OF_ALL + 9).map(|n| SavedSession {
+        let saved = (0..MAX_SESSIONS + 9).map(|n| SavedSession {
             key: format!("{n:064x}"),
             uid: UserId(n),
             name: None,
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(sessions.find_user(&secret(0), now), Some(person(20_000)));
         let left: BTreeSet<u32> = sessions.lock_entries().values().map(|entry| entry.person.uid.0).collect();
         assert_eq!(left.len(), 8192);
-        let gone: Vec<u32> = (0..MOST_OF_ALL).filter(|uid| !left.contains(uid)).collect();
+        let gone: Vec<u32> = (0..MAX_SESSIONS).filter(|uid| !left.contains(uid)).collect();
         assert_eq!(gone, [77], "the session that would have ended first");
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tracing::Level;
 
-use super::agent_channels::OrderPermit;
+use super::agent_channels::SendScope;
 use super::clock_jump::ClockJumpDetector;
 use super::health::{HealthProblem, HealthState, ProblemTopic};
 use super::profile_lookups::ProfileLookups;
@@ -30,15 +30,19 @@ use infill_model::{
 use infill_planner::round::{AdvisorMode, RoundConstraints, RoundInput, RoundState};
 use infill_store::Measurement;
 
-/// What must happen outside the state after a change, in the order of the fields.
+/// What must happen outside the state after a change. [`DaemonContext::run_actions`] does it in the order of
+/// the fields. Only the handler of reports reads `urgent`.
+///
+/// [`DaemonContext::run_actions`]: super::context::DaemonContext::run_actions
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "actions must be run"]
 pub struct PendingActions {
     /// Lines for the log.
     pub notes: Vec<LogNote>,
     /// Orders to agents, and how much of each may be sent.
-    pub orders: Vec<(Vec<AgentOrder>, OrderPermit)>,
-    /// Effects at Slurm, to be carried out once everything is stored.
+    pub orders: Vec<(Vec<AgentOrder>, SendScope)>,
+    /// Effects at Slurm. Those that give nodes back are carried out at once, all others once everything is
+    /// stored.
     pub batches: Vec<EffectBatch>,
     /// Whether the next round should begin soon.
     pub urgent: bool,
@@ -71,7 +75,7 @@ pub struct DaemonState {
     /// Detects times in which the daemon could not hear agents.
     pub clock_jump: ClockJumpDetector,
     /// Records what nodes and node-time were used for.
-    pub chronicle: UsageRecorder,
+    pub usage_recorder: UsageRecorder,
     /// Agents' events since the last round, for the metrics. `None` stands for a hello.
     pub agent_events: BTreeMap<Option<AgentEventKind>, u64>,
 }
@@ -91,7 +95,7 @@ impl DaemonState {
             endpoint: None,
             started_at: now,
             clock_jump: ClockJumpDetector::default(),
-            chronicle: UsageRecorder::default(),
+            usage_recorder: UsageRecorder::default(),
             agent_events: BTreeMap::new(),
             config,
         }
@@ -138,7 +142,7 @@ impl DaemonState {
         let partition = &self.config.slurm.partition;
         let gaps = self.round_state.gaps();
         let advisor = self.round_state.job_advisor();
-        let usage = self.chronicle.record_snapshot(
+        let usage = self.usage_recorder.record_snapshot(
             &snapshot,
             partition,
             gaps,
@@ -154,7 +158,7 @@ impl DaemonState {
 
     /// What nodes were used for in the hours that the store may not have yet.
     pub(crate) fn recent_hours(&self) -> Vec<Arc<UsageHour>> {
-        self.write_queue.unsaved_hours().cloned().chain(self.chronicle.current_hour()).collect()
+        self.write_queue.unsaved_hours().cloned().chain(self.usage_recorder.current_hour()).collect()
     }
 
     /// What gaps are planned to be used for after the snapshot of `seen`. Empty where that snapshot is older
@@ -181,7 +185,7 @@ impl DaemonState {
 
     /// Moves everything that is still open into the write queue, because the daemon ends.
     pub(crate) fn flush_records(&mut self) {
-        self.write_queue.add_usage(self.chronicle.current_usage());
+        self.write_queue.add_usage(self.usage_recorder.current_usage());
         self.write_queue.close_measurements();
     }
 
@@ -214,14 +218,14 @@ impl DaemonState {
             }
             self.write_queue.close_measurement(job);
         }
-        for JobEnd { job, gone } in out.ended {
-            gone.iter().for_each(|finished| self.record_ended_job(finished, now));
+        for JobEnd { job, finished } in out.ended {
+            finished.iter().for_each(|finished| self.record_ended_job(finished, now));
             self.round_state.job_advisor_mut().forget_job(job);
             self.round_state.priorities_mut().forget_job(job);
         }
         out.stops.iter().for_each(|event| self.record_stop(event, now));
-        out.overflowed.iter().for_each(|event| self.record_out_of_memory(event, now));
-        out.lived_through.iter().for_each(|event| self.record_live_change(event, now));
+        out.out_of_memory.iter().for_each(|event| self.record_out_of_memory(event, now));
+        out.live_changes.iter().for_each(|event| self.record_live_change(event, now));
         out.arrived.iter().for_each(|(node, secs)| self.round_state.record_start(node, *secs));
         for (node, strike) in out.strikes {
             let why = strike.why.clone();
@@ -231,25 +235,28 @@ impl DaemonState {
             }
         }
         out.acquitted.into_iter().for_each(|job| self.round_state.breaker_mut().acquit_job(job));
-        for (node, why) in out.trips {
+        for (node, why) in out.tripped_nodes {
             self.round_state.breaker_mut().trip_node(&node, &why, now);
             let text = format!("{node} is left alone for a while: it {why}");
             actions.notes.push(LogNote { level: Level::ERROR, job: None, text });
         }
         self.write_queue.add_generations(out.generations);
         self.write_queue.mark_dirty(out.changed);
-        for job in &out.turned {
+        for job in &out.stepped_jobs {
             let facts = self.fleet.facts_for_job(*job, now);
             let notice = facts.and_then(|facts| self.round_state.save_warning(&facts)).map(|w| w.to_string());
             self.fleet.set_notice(*job, notice);
         }
         actions.orders = out
-            .turned
+            .stepped_jobs
             .into_iter()
             .map(|job: JobId| {
-                let permit =
-                    if self.write_queue.is_stored(job) { OrderPermit::Order } else { OrderPermit::Stop };
-                (self.fleet.agent_orders(job), permit)
+                let scope = if self.write_queue.is_stored(job) {
+                    SendScope::Everything
+                } else {
+                    SendScope::NothingNew
+                };
+                (self.fleet.agent_orders(job), scope)
             })
             .collect();
         actions.batches = out.batches;
@@ -270,7 +277,7 @@ impl DaemonState {
     fn record_live_change(&mut self, event: &LearningEvent<LiveChange>, now: UnixTime) {
         let key = self.round_state.profile_key(&event.program, event.lead.as_ref());
         if self.may_learn(&key, event.lead.as_ref()) {
-            self.round_state.job_advisor_mut().record_live_change(&key, &event.what, now);
+            self.round_state.job_advisor_mut().record_live_change(&key, &event.event, now);
         }
     }
 
@@ -278,7 +285,7 @@ impl DaemonState {
     fn record_out_of_memory(&mut self, event: &LearningEvent<u32>, now: UnixTime) {
         let key = self.round_state.profile_key(&event.program, event.lead.as_ref());
         if self.may_learn(&key, event.lead.as_ref()) {
-            self.round_state.job_advisor_mut().record_out_of_memory(&key, event.what, now);
+            self.round_state.job_advisor_mut().record_out_of_memory(&key, event.event, now);
         }
     }
 
@@ -300,7 +307,7 @@ impl DaemonState {
     fn record_stop(&mut self, event: &LearningEvent<GenerationStop>, now: UnixTime) {
         let key = self.round_state.profile_key(&event.program, event.lead.as_ref());
         let may_learn = self.may_learn(&key, event.lead.as_ref());
-        self.round_state.record_stop(&key, &event.what, may_learn, now);
+        self.round_state.record_stop(&key, &event.event, may_learn, now);
         if may_learn {
             self.round_state.job_advisor_mut().set_job_name(&key, &event.program.job_name);
         }
@@ -362,10 +369,10 @@ impl DaemonState {
     /// The orders that may be sent after these jobs' records were stored, or could not be. While the store
     /// fails, training goes on in new generations, but no wing is ordered.
     pub fn release_orders(&self, jobs: impl IntoIterator<Item = JobId>, stored: bool) -> PendingActions {
-        let permit = if stored { OrderPermit::Order } else { OrderPermit::Run };
+        let scope = if stored { SendScope::Everything } else { SendScope::Generations };
         let released = jobs.into_iter().filter(|job| !stored || self.write_queue.is_stored(*job));
         PendingActions {
-            orders: released.map(|job| (self.fleet.agent_orders(job), permit)).collect(),
+            orders: released.map(|job| (self.fleet.agent_orders(job), scope)).collect(),
             ..PendingActions::default()
         }
     }

@@ -1,8 +1,8 @@
 //! Builds the documents of the HTTP API from the daemon's state.
 
 use infill_api::{
-    DaemonStatus, EndView, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind, NodeView,
-    PlanView, SCHEMA,
+    DaemonStatus, EndPrediction, HiddenCounts, IdleShare, JobView, LengthAccuracy, NodeFailure, NodeKind,
+    NodeView, PlanView, SCHEMA_VERSION,
 };
 use infill_model::{Gap, Job, JobId, MalleableState, Node, NodeName, UnixTime, WindowCause, WindowEnd};
 use infill_slurm::identity::own_uid;
@@ -39,7 +39,7 @@ impl WhichNodes<'_> {
 pub(crate) fn status_view(state: &DaemonState, which: WhichNodes<'_>, now: UnixTime) -> DaemonStatus {
     let (slurm, rest) = state.endpoint.clone().unzip();
     DaemonStatus {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         slurm,
         rest,
@@ -52,17 +52,17 @@ pub(crate) fn status_view(state: &DaemonState, which: WhichNodes<'_>, now: UnixT
         lengths: lengths_view(&state.round_state.priorities().length_predictor.accuracy_counts()),
         nodes: node_views(state, which, now),
         jobs: state.fleet.job_lifecycles().filter_map(|m| job_view(state, m.job, now)).collect(),
-        hidden: Hidden::default(),
+        hidden: HiddenCounts::default(),
     }
 }
 
 /// How accurate predicted job lengths were, as shares; `None` where no job has ended yet.
-fn lengths_view(counts: &AccuracyCounts) -> Option<LengthsView> {
+fn lengths_view(counts: &AccuracyCounts) -> Option<LengthAccuracy> {
     if counts.jobs == 0 {
         return None;
     }
     let jobs = counts.jobs as f64;
-    Some(LengthsView {
+    Some(LengthAccuracy {
         jobs: counts.jobs,
         within_2x: counts.within_2x as f64 / jobs,
         in_interval: counts.in_interval as f64 / jobs,
@@ -158,7 +158,12 @@ fn job_efficiency(state: &DaemonState, lifecycle: &JobLifecycle, now: UnixTime) 
 
 /// When a running job will end at the estimated rate of its present size. `unit` is the job's estimated rate
 /// on one node, samples a second. `None` where the job does not run or no finite time follows.
-fn end_view(state: &DaemonState, facts: &JobFacts, remaining: &RemainingWork, unit: f64) -> Option<EndView> {
+fn end_view(
+    state: &DaemonState,
+    facts: &JobFacts,
+    remaining: &RemainingWork,
+    unit: f64,
+) -> Option<EndPrediction> {
     let nodes = facts.running?;
     let rates = state.round_state.job_advisor().rate_curves(&state.round_state.job_input(facts), &[]);
     let of_present_plan = rates.iter().find(|rate| rate.exec_plan == facts.resize.exec_plan);
@@ -166,7 +171,7 @@ fn end_view(state: &DaemonState, facts: &JobFacts, remaining: &RemainingWork, un
     let lengths = remaining.remaining_lengths();
     let high_secs = lengths.quantile_secs(0.9) / speed;
     let is_sound = unit > 0.0 && speed > 0.0 && (0.0..1e12).contains(&high_secs);
-    is_sound.then(|| EndView {
+    is_sound.then(|| EndPrediction {
         low_secs: lengths.quantile_secs(0.1) / speed,
         median_secs: lengths.quantile_secs(0.5) / speed,
         high_secs,
@@ -193,14 +198,14 @@ pub(crate) fn job_view(state: &DaemonState, id: JobId, now: UnixTime) -> Option<
         state: lifecycle.malleable_state(),
         sizes: lifecycle.allowed_sizes().shifted_up(lifecycle.extra_lead_nodes()).to_string(),
         nodes: lifecycle.generation_nodes(&lead.clone().into_iter().chain(wings).collect::<Vec<_>>()),
-        own: lifecycle.submitted.own.len() as u32,
+        own: lifecycle.submitted.own_nodes.len() as u32,
         generation: lifecycle.generation.number,
         rescales: lifecycle.counts.rescales,
         restarts: lifecycle.counts.restarts,
         kills: lifecycle.counts.kills,
-        step: lifecycle.counts.course.step,
+        step: lifecycle.counts.progress.step,
         loss: details.loss,
-        samples: lifecycle.counts.course.samples,
+        samples: lifecycle.counts.progress.samples,
         // `sum` of an empty iterator would be -0.0.
         rate: running.then(|| details.rates.values().fold(0.0, |sum, rate| sum + rate)),
         wings: lifecycle.wings.values().filter_map(|w| w.job).collect(),

@@ -1,7 +1,8 @@
 //! Remembers since when each gap has been open, and reports which ones ended.
 //!
-//! Here a gap is any time in which no main job is on a node. Whether malleable jobs use the node, and whether
-//! its window is worth starting in, does not affect how long such times last.
+//! Here a gap is a time for which the main queue leaves a node alone. A [`Gap`](infill_model::Gap) is more: a
+//! node that infill can use now. Whether malleable jobs use the node, and whether its window is worth
+//! starting in, does not affect how long such times last.
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -32,8 +33,8 @@ struct OpenGap {
     since: UnixTime,
     block: u32,
     planned: WindowEnd,
-    /// Whether we saw it begin. The age of a gap that was open when we first looked is unknown, so that it
-    /// teaches nothing.
+    /// Whether we saw it begin. The age of a gap that was already open at the first look is unknown: the
+    /// survival model does not learn from it.
     saw_start: bool,
 }
 

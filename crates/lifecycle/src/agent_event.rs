@@ -80,7 +80,7 @@ impl JobLifecycle {
         }
     }
 
-    /// sbatch refused the wing with this order number.
+    /// sbatch refused the wing with this number.
     fn handle_refused_wing(
         &mut self,
         order: u64,

@@ -53,7 +53,7 @@ impl JobLifecycle {
         }
         members.iter().find(|node| {
             let worker = self.workers.get(*node);
-            worker.is_some_and(|w| matches!(w.live, LiveState::In(_)) && w.stopped.is_none())
+            worker.is_some_and(|w| matches!(w.live, LiveState::Member(_)) && w.stopped.is_none())
         })
     }
 
@@ -100,7 +100,7 @@ impl JobLifecycle {
             secret: self.generation.secret.clone().filter(|_| address.is_some()),
             store: address,
             urgent,
-            rolls: self.generation.roll.map_or(0, |(times, _)| times),
+            rolls: self.generation.last_roll_call.map_or(0, |(times, _)| times),
         }
     }
 

@@ -139,9 +139,9 @@ pub struct StepOutcome {
     /// How commands ended that were asked to save and exit.
     pub stops: Vec<GenerationStop>,
     /// Set if the command has run out of memory with the present execution plan.
-    pub overflowed: Option<MemoryOverflow>,
+    pub out_of_memory: Option<MemoryOverflow>,
     /// A change of size that the command lived through.
-    pub lived_through: Option<LiveChange>,
+    pub live_change: Option<LiveChange>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
     pub arrived: Vec<(NodeName, f64)>,
     /// Whether the command also fails elsewhere, so that its strikes are not the nodes' fault.

@@ -41,7 +41,7 @@ impl JobLifecycle {
                 let next = next.clone();
                 out.notes.push(format!("the lead cannot be requeued ({why}): it stays where it is"));
                 self.target = None;
-                self.enter_phase(JobPhase::Idle { next }, now);
+                self.enter_phase(JobPhase::Assembling { next }, now);
             }
             // infill gives a wing that cannot shrink back as a whole.
             (Effect::ShrinkWing { keep, .. }, _) => {

@@ -15,13 +15,13 @@ const OWN_LEASE_SECS: f64 = 86_400.0;
 
 impl JobLifecycle {
     /// Whether the lead is a main job that wings extend.
-    pub(crate) fn is_extension(&self) -> bool {
-        !self.submitted.own.is_empty()
+    pub(crate) fn is_extended_main_job(&self) -> bool {
+        !self.submitted.own_nodes.is_empty()
     }
 
     /// Number of the lead's nodes beyond its first.
     pub fn extra_lead_nodes(&self) -> u32 {
-        u32::try_from(self.submitted.own.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        u32::try_from(self.submitted.own_nodes.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
     /// Number of nodes of a generation with `members` members: each member has one node, a lead perhaps more.
@@ -32,13 +32,13 @@ impl JobLifecycle {
     /// The nodes of a generation with these members, by rank.
     pub fn generation_nodes(&self, members: &[NodeName]) -> Vec<NodeName> {
         let (lead, wings) = members.split_at(members.len().min(1));
-        let extra = self.submitted.own.iter().skip(1);
+        let extra = self.submitted.own_nodes.iter().skip(1);
         lead.iter().chain(extra).chain(wings).cloned().collect()
     }
 
     /// Records which nodes a lead of the main queue has now.
     pub(super) fn observe_own_nodes(&mut self, lead: &Job) {
-        if self.is_extension() && lead.state.is_running() {
+        if self.is_extended_main_job() && lead.state.is_running() {
             let own = main_job_nodes(lead);
             if !own.is_empty() {
                 self.set_own_nodes(own);
@@ -49,14 +49,14 @@ impl JobLifecycle {
     /// Sets the lead's own nodes, or its places on one node. With places, each wing gets as many places.
     pub(super) fn set_own_nodes(&mut self, own: Vec<NodeName>) {
         if let Some(place) = own.first().filter(|node| node.is_place()) {
-            self.submitted.block = u32::try_from(place.single_places().len()).unwrap_or(u32::MAX);
+            self.submitted.places_per_worker = u32::try_from(place.single_places().len()).unwrap_or(u32::MAX);
         }
-        self.submitted.own = own;
+        self.submitted.own_nodes = own;
     }
 
     /// Puts the lead's own node first in the target of a main job that wings extend.
     pub(super) fn plan_own_nodes_first(&mut self, now: UnixTime) {
-        let Some(lead) = self.lead_node().filter(|_| self.is_extension()).cloned() else { return };
+        let Some(lead) = self.lead_node().filter(|_| self.is_extended_main_job()).cloned() else { return };
         let Some(Target { plan, .. }) = &mut self.target else { return };
         let own = match plan.nodes.iter().position(|p| p.node == lead) {
             Some(index) => plan.nodes.remove(index),

@@ -6,7 +6,7 @@ use infill_model::{CommandExit, JobId, NodeName, RunSpec, UnixTime};
 use super::effect::StepOutcome;
 use super::job_lifecycle::JobLifecycle;
 use super::phase::{JobPhase, NextGeneration, StopReason};
-use super::worker::{LiveState, Worker};
+use super::worker::{LiveState, WorkerAgent};
 
 /// Largest generation number: a job that changed every millisecond would reach it after nine thousand years.
 pub const MAX_GENERATION: u64 = 1 << 48;
@@ -57,12 +57,12 @@ impl JobLifecycle {
         let mut stopped = previous.and_then(|w| w.stopped);
         let mut live = previous.map(|w| w.live).unwrap_or_default();
         let is_member = self.phase.members().contains(&hello.node);
-        if hello.running.is_none() && is_member && matches!(live, LiveState::In(_)) {
+        if hello.running.is_none() && is_member && matches!(live, LiveState::Member(_)) {
             // The command that was alive there is gone, and its exit code is lost.
             stopped = stopped.or(Some(UNKNOWN_EXIT));
             live = LiveState::No;
         }
-        let worker = Worker {
+        let worker = WorkerAgent {
             slurm_job: hello.slurm_job,
             address: hello.address,
             port: hello.port,
@@ -72,8 +72,8 @@ impl JobLifecycle {
             stopped,
             leaving: false,
             live,
-            stood_secs: None,
-            doubt: None,
+            standstill_secs: None,
+            step_failed_at: None,
             dialect: hello.dialect,
         };
         self.workers.insert(hello.node.clone(), worker);
@@ -134,10 +134,10 @@ impl JobLifecycle {
                     self.backoff.reset_after_arrival();
                 }
                 self.extend_lead_limit(node, now, out);
-                self.enter_phase(JobPhase::Idle { next }, now);
+                self.enter_phase(JobPhase::Assembling { next }, now);
             }
             (JobPhase::Running { .. } | JobPhase::Regrouping { .. }, None)
-                if self.generation.away.is_some() =>
+                if self.generation.lead_absence.is_some() =>
             {
                 self.end_lead_absence(node, now, out);
                 // Older snapshots still show it in the queue.
@@ -149,7 +149,7 @@ impl JobLifecycle {
             {
                 let members = members.clone();
                 let next = NextGeneration::for_reason("the lead's agent was restarted");
-                let reason = StopReason::Untold { lost: false };
+                let reason = StopReason::UnknownEnd { lost: false };
                 self.enter_phase(JobPhase::Stopping { members, reason, next }, now);
             }
             _ => {}

@@ -16,7 +16,7 @@ use super::phase::{JobPhase, LeadAbsence, NextGeneration};
 use super::record::StoreRecord;
 use super::settings::RETRY_SECS;
 use super::time_limit::launch_limit_mins;
-use super::worker::{Wing, Worker};
+use super::worker::{Wing, WorkerAgent};
 
 /// The present generation, or the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub struct Generation {
     /// same secret, or none has one.
     pub secret: Option<Secret>,
     /// Number of roll calls in this generation, and the time of the last one.
-    pub roll: Option<(u32, UnixTime)>,
+    pub last_roll_call: Option<(u32, UnixTime)>,
     /// The lead's absence, while the other members train on without it.
-    pub away: Option<LeadAbsence>,
+    pub lead_absence: Option<LeadAbsence>,
 }
 
 /// The store at which the processes of a generation meet.
@@ -69,7 +69,7 @@ pub struct LeadSubmission {
     /// Generic resources (`--gres`) per node.
     pub gres: String,
     /// Number of places per worker, where infill lends parts of nodes; 1 otherwise.
-    pub block: u32,
+    pub places_per_worker: u32,
     /// Number of CPUs per worker, where infill lends CPUs of nodes without GPUs.
     pub cpus: Option<u32>,
     /// `--constraint` and `--exclude`; the wings get the same.
@@ -78,7 +78,7 @@ pub struct LeadSubmission {
     pub limit_mins: Option<u32>,
     /// The nodes of a main job that wings extend, the first one first; empty for other leads. The planner
     /// sees them as one node.
-    pub own: Vec<NodeName>,
+    pub own_nodes: Vec<NodeName>,
 }
 
 impl LeadSubmission {
@@ -89,11 +89,11 @@ impl LeadSubmission {
             account: String::new(),
             qos: String::new(),
             gres: String::new(),
-            block: 1,
+            places_per_worker: 1,
             cpus: None,
             nodes: NodeSelection::default(),
             limit_mins: None,
-            own: Vec::new(),
+            own_nodes: Vec::new(),
         }
     }
 }
@@ -119,7 +119,7 @@ pub struct JobCounters {
     /// The longest time that a command which stays alive took to be ready, seconds.
     pub warm_secs: u32,
     /// The training progress.
-    pub course: JobProgress,
+    pub progress: JobProgress,
     /// When the rate was promised that its owner wants; `None` while nothing is promised.
     pub promised_at: Option<UnixTime>,
 }
@@ -163,8 +163,8 @@ pub struct JobLifecycle {
     /// The owner's declarations, from the lead's agent.
     pub spec: RunSpec,
     /// Agents that have said hello, by node.
-    pub workers: BTreeMap<NodeName, Worker>,
-    /// Wings by order number.
+    pub workers: BTreeMap<NodeName, WorkerAgent>,
+    /// Wings by their number.
     pub wings: BTreeMap<u64, Wing>,
     /// The planner's target; `None` until the first round after a (re)start.
     pub target: Option<Target>,
@@ -219,11 +219,11 @@ impl JobLifecycle {
         for wing in self.wings.values_mut() {
             wing.ordered_at = wing.ordered_at.max(now);
         }
-        self.generation.roll = None;
+        self.generation.last_roll_call = None;
         if let JobPhase::Regrouping { regroup, .. } = &mut self.phase {
             regroup.began = now;
         }
-        if let Some(away) = &mut self.generation.away {
+        if let Some(away) = &mut self.generation.lead_absence {
             away.since = now;
             away.began = now;
         }
@@ -244,13 +244,13 @@ impl JobLifecycle {
             worker.live.shift_times(secs);
             times.push(&mut worker.last_seen);
             times.extend(&mut worker.progress_at);
-            times.extend(&mut worker.doubt);
+            times.extend(&mut worker.step_failed_at);
         }
-        times.extend(self.generation.roll.as_mut().map(|(_, called_at)| called_at));
+        times.extend(self.generation.last_roll_call.as_mut().map(|(_, called_at)| called_at));
         if let JobPhase::Regrouping { regroup, .. } = &mut self.phase {
             times.push(&mut regroup.began);
         }
-        if let Some(away) = &mut self.generation.away {
+        if let Some(away) = &mut self.generation.lead_absence {
             times.push(&mut away.since);
             times.push(&mut away.began);
         }
@@ -259,17 +259,18 @@ impl JobLifecycle {
         }
     }
 
-    /// Enters a phase. A phase in which no members train or stop also ends the lead's absence.
+    /// Enters a phase. The lead's absence lasts only through `Running`, `Regrouping`, `Stopping` and
+    /// `Assembling`; every other phase ends it.
     pub(super) fn enter_phase(&mut self, phase: JobPhase, now: UnixTime) {
         let keeps_absence = matches!(
             phase,
             JobPhase::Running { .. }
                 | JobPhase::Regrouping { .. }
                 | JobPhase::Stopping { .. }
-                | JobPhase::Idle { .. }
+                | JobPhase::Assembling { .. }
         );
         if !keeps_absence {
-            self.generation.away = None;
+            self.generation.lead_absence = None;
         }
         self.phase = phase;
         self.since = now;
@@ -282,17 +283,17 @@ impl JobLifecycle {
 
     /// Requeues the lead before the next generation. A main job that wings extend stays where it is.
     pub(super) fn requeue_lead(&mut self, next: NextGeneration, now: UnixTime) {
-        if self.is_extension() {
-            self.enter_phase(JobPhase::Idle { next }, now);
+        if self.is_extended_main_job() {
+            self.enter_phase(JobPhase::Assembling { next }, now);
             return;
         }
         self.enter_phase(JobPhase::Requeueing { next: NextGeneration { lost: false, ..next } }, now);
     }
 
-    /// Emits `effect` unless the same effect was tried a moment ago; returns whether it did. infill never
-    /// changes a main job that wings extend.
+    /// Emits `effect`, unless an effect of the same kind on the same Slurm job was tried a moment ago.
+    /// Returns whether it did. infill never changes a main job that wings extend.
     pub(super) fn attempt_effect(&mut self, effect: Effect, now: UnixTime, out: &mut StepOutcome) -> bool {
-        if self.is_extension() && effect.job() == self.job {
+        if self.is_extended_main_job() && effect.job() == self.job {
             return false;
         }
         self.tries.retain(|_, tried_at| now.secs_since(*tried_at) < RETRY_SECS);
@@ -308,10 +309,10 @@ impl JobLifecycle {
     /// Removes a lost node from the target. Keeps the node that a wing gives up for the lead, and the own
     /// nodes of a main job.
     pub(super) fn drop_from_target(&mut self, node: &NodeName) {
-        if self.generation.away.as_ref().is_some_and(|away| away.place == *node) {
+        if self.generation.lead_absence.as_ref().is_some_and(|away| away.node == *node) {
             return;
         }
-        if self.is_extension() && self.lead_node() == Some(node) {
+        if self.is_extended_main_job() && self.lead_node() == Some(node) {
             return;
         }
         if let Some(Target { plan, .. }) = &mut self.target {
@@ -323,7 +324,7 @@ impl JobLifecycle {
     }
 
     /// Whether this worker's agent runs in the lead.
-    pub(super) fn is_lead(&self, worker: &Worker) -> bool {
+    pub(super) fn is_lead(&self, worker: &WorkerAgent) -> bool {
         worker.slurm_job == self.job
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct SurvivingMembers {
     /// The remaining members, by rank.
     pub to: Vec<NodeName>,
     /// The node on which a lost lead is to come back; `None` if the lead is not lost.
-    pub place: Option<NodeName>,
+    pub lead_node: Option<NodeName>,
 }
 
 impl JobLifecycle {
@@ -36,14 +36,14 @@ impl JobLifecycle {
     ) -> Option<SurvivingMembers> {
         let mut remaining: Vec<NodeName> = members.iter().filter(|n| !lost.contains(n)).cloned().collect();
         let lead = self.workers.iter().find(|(_, w)| self.is_lead(w));
-        match lead.filter(|(node, _)| self.generation.away.is_none() && lost.contains(node)) {
-            None => self.fit_live_members(remaining).map(|to| SurvivingMembers { to, place: None }),
+        match lead.filter(|(node, _)| self.generation.lead_absence.is_none() && lost.contains(node)) {
+            None => self.fit_live_members(remaining).map(|to| SurvivingMembers { to, lead_node: None }),
             // The lead's agent is there, so its command has failed.
             Some((_, w)) if w.stopped.is_some() && !w.leaving && w.silent_secs(now) < SILENT_SECS => None,
             Some(_) => {
                 let place = self.place_for_lead(&remaining)?;
                 remaining.retain(|n| *n != place);
-                self.fit_live_members(remaining).map(|to| SurvivingMembers { to, place: Some(place) })
+                self.fit_live_members(remaining).map(|to| SurvivingMembers { to, lead_node: Some(place) })
             }
         }
     }
@@ -52,7 +52,7 @@ impl JobLifecycle {
     /// with the longest lease.
     fn place_for_lead(&self, remaining: &[NodeName]) -> Option<NodeName> {
         // infill does not decide where a main job runs.
-        if self.is_extension() {
+        if self.is_extended_main_job() {
             return None;
         }
         remaining
@@ -74,12 +74,12 @@ impl JobLifecycle {
         self.target.as_ref()?.plan.nodes.iter().find(|p| p.node == *node)
     }
 
-    /// Begins the absence of a lead that is to come back on `place`.
-    pub(super) fn begin_lead_absence(&mut self, place: NodeName, now: UnixTime, out: &mut StepOutcome) {
-        out.notes.push(format!("the lead is away and comes back on {place}; its wings train on"));
+    /// Begins the absence of a lead that is to come back on `node`.
+    pub(super) fn begin_lead_absence(&mut self, node: NodeName, now: UnixTime, out: &mut StepOutcome) {
+        out.notes.push(format!("the lead is away and comes back on {node}; its wings train on"));
         let lost = self.lead_node().cloned();
-        self.generation.away =
-            Some(LeadAbsence { place, stage: AbsenceStage::Leaving, since: now, began: now });
+        self.generation.lead_absence =
+            Some(LeadAbsence { node, stage: AbsenceStage::Leaving, since: now, began: now });
         if let Some(target) = &mut self.target {
             target.plan.nodes.retain(|p| Some(&p.node) != lost.as_ref());
         }
@@ -88,14 +88,14 @@ impl JobLifecycle {
 
     /// Puts the node on which an absent lead comes back first in the target. No wing has it any more.
     pub(super) fn target_return_place(&mut self, now: UnixTime) {
-        let Some(away) = &self.generation.away else { return };
+        let Some(away) = &self.generation.lead_absence else { return };
         let Some(Target { plan, blocked, .. }) = &mut self.target else { return };
-        let planned = match plan.nodes.iter().position(|p| p.node == away.place) {
+        let planned = match plan.nodes.iter().position(|p| p.node == away.node) {
             Some(index) => plan.nodes.remove(index),
             None => {
                 let default_end = now.plus_secs(DEFAULT_LEASE_SECS);
                 let lease_until = plan.nodes.first().map_or(default_end, |p| p.lease_until);
-                PlannedNode { node: away.place.clone(), lease_until }
+                PlannedNode { node: away.node.clone(), lease_until }
             }
         };
         plan.nodes.insert(0, planned);
@@ -123,7 +123,7 @@ impl JobLifecycle {
         now: UnixTime,
         out: &mut StepOutcome,
     ) -> bool {
-        if self.generation.away.is_none() {
+        if self.generation.lead_absence.is_none() {
             self.continue_without_lead(now, out);
         }
         let is_stopping = matches!(self.phase, JobPhase::Stopping { .. });
@@ -131,20 +131,20 @@ impl JobLifecycle {
         if !is_stopping && !is_training {
             return false;
         }
-        let was_released = self.obstacles.was_released(read_at);
-        let Some(away) = &mut self.generation.away else { return false };
+        let was_launched = self.obstacles.was_launched(read_at);
+        let Some(away) = &mut self.generation.lead_absence else { return false };
         let was_requeued_again = now.secs_since(away.since) >= RETURN_SECS && lead.held;
         if away.stage == AbsenceStage::Leaving || was_requeued_again || is_stopping {
             away.stage = AbsenceStage::Waiting;
             away.since = now;
-            self.obstacles.released_at = None;
+            self.obstacles.launched_at = None;
         }
         let is_waiting = away.stage == AbsenceStage::Waiting;
         self.forget_lead();
         if is_waiting && !lead.held {
             self.attempt_effect(Effect::Hold { job: self.job }, now, out);
         }
-        let refusal = start_refusal(lead).filter(|_| was_released && !is_waiting);
+        let refusal = start_refusal(lead).filter(|_| was_launched && !is_waiting);
         if !is_stopping && (refusal.is_some() || self.obstacles.held_by.is_some()) {
             let why = refusal.unwrap_or_else(|| "it is held".to_owned());
             self.give_up_on_lead(&format!("the lead does not come back: {why}"), now, out);
@@ -164,8 +164,8 @@ impl JobLifecycle {
     /// Whether infill is to hold an absent lead, even if the other members stop by now; `None` if the lead is
     /// not away.
     pub(super) fn holds_lead(&self, read_at: UnixTime) -> Option<bool> {
-        let away = self.generation.away.as_ref()?;
-        Some(away.stage != AbsenceStage::Released || !self.obstacles.was_released(read_at))
+        let away = self.generation.lead_absence.as_ref()?;
+        Some(away.stage != AbsenceStage::Launched || !self.obstacles.was_launched(read_at))
     }
 
     /// Brings an absent lead back to its place.
@@ -175,7 +175,7 @@ impl JobLifecycle {
         now: UnixTime,
         out: &mut StepOutcome,
     ) {
-        let Some(away) = self.generation.away.clone() else { return };
+        let Some(away) = self.generation.lead_absence.clone() else { return };
         if now.secs_since(away.began) > AWAY_SECS + settings.lead_start_secs + settings.prolog_secs {
             self.give_up_on_lead("the lead does not come back in time", now, out);
             return;
@@ -184,23 +184,25 @@ impl JobLifecycle {
             AbsenceStage::Leaving if now.secs_since(away.since) > LEAVES_SECS => {
                 self.attempt_effect(Effect::RequeueHold { job: self.job }, now, out);
             }
-            AbsenceStage::Waiting if !self.wings.values().any(|w| w.order.nodes.contains(&away.place)) => {
-                let planned = self.planned_node(&away.place);
+            AbsenceStage::Waiting if !self.wings.values().any(|w| w.order.nodes.contains(&away.node)) => {
+                let planned = self.planned_node(&away.node);
                 let lease_secs = planned.map_or(DEFAULT_LEASE_SECS, |p| p.lease_until.secs_since(now));
                 let limit_mins = self.capped_by_user_limit(start_limit_mins(lease_secs));
-                let node = away.place.clone();
+                let node = away.node.clone();
                 if self.attempt_effect(Effect::Launch { job: self.job, node, limit_mins }, now, out) {
-                    self.generation.away =
-                        Some(LeadAbsence { stage: AbsenceStage::Released, since: now, ..away });
+                    self.generation.lead_absence =
+                        Some(LeadAbsence { stage: AbsenceStage::Launched, since: now, ..away });
                 }
             }
-            AbsenceStage::Leaving | AbsenceStage::Waiting | AbsenceStage::Released => {}
+            AbsenceStage::Leaving | AbsenceStage::Waiting | AbsenceStage::Launched => {}
         }
     }
 
     /// The release of the lead to its place has failed.
     pub(super) fn handle_failed_release(&mut self, now: UnixTime) {
-        if let Some(away) = self.generation.away.as_mut().filter(|a| a.stage == AbsenceStage::Released) {
+        if let Some(away) =
+            self.generation.lead_absence.as_mut().filter(|a| a.stage == AbsenceStage::Launched)
+        {
             away.stage = AbsenceStage::Waiting;
             away.since = now;
         }
@@ -219,13 +221,13 @@ impl JobLifecycle {
         self.target = None;
         match stage {
             AbsenceStage::Leaving => self.requeue_lead(next.clone(), now),
-            AbsenceStage::Waiting | AbsenceStage::Released => self.enter_queue(next.clone(), now),
+            AbsenceStage::Waiting | AbsenceStage::Launched => self.enter_queue(next.clone(), now),
         }
     }
 
     /// The lead's agent has said hello on its place or elsewhere: it is a newcomer now.
     pub(super) fn end_lead_absence(&mut self, node: &NodeName, now: UnixTime, out: &mut StepOutcome) {
-        self.generation.away = None;
+        self.generation.lead_absence = None;
         self.backoff.reset_after_arrival();
         self.extend_lead_limit(node, now, out);
         out.notes.push(format!("the lead is back on {node}"));

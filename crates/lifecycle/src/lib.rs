@@ -8,11 +8,11 @@
 //! again after a while, and a state that was read from the store continues where it was.
 //!
 //! ```text
-//! Queued ──launch──▶ Launching ──hello──▶ Idle ──start──▶ Running ──stop──▶ Stopping ──all stopped──▶ Idle
-//!   ▲                                      │              ▲  │  │ all exit 0, or too many failures
-//!   └──────────── Requeueing ◀──park, move─┘   all joined │  │  └──▶ Ending ──▶ Ended
-//!                                                         │  ▼ grow, shrink, loss
-//!                                                       Regrouping ──cannot go on──▶ Stopping
+//! Queued ─launch─▶ Launching ─hello─▶ Assembling ─start─▶ Running ─stop─▶ Stopping ─all stopped─▶ Assembling
+//!   ▲                                    │                 ▲  │  │ all exit 0, or too many failures
+//!   └─────────── Requeueing ◀─park, move─┘      all joined │  │  └──▶ Ending ──▶ Ended
+//!                                                          │  ▼ grow, shrink, loss
+//!                                                        Regrouping ──cannot go on──▶ Stopping
 //! ```
 //!
 //! A command that can stay alive is not stopped when the job grows, shrinks or loses members: it regroups.
@@ -70,6 +70,6 @@ pub use settings::CALM_SECS;
 pub(crate) use settings::CLAIM_SECS;
 pub use settings::{JOIN_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 pub(crate) use settings::{LifecycleSettings, START_SECS};
-pub use target::OrderNumbers;
 pub(crate) use target::TargetContext;
+pub use target::WingNumbers;
 pub use worker::{LiveState, Wing};

@@ -5,11 +5,11 @@ use infill_model::{AgentEvent, CommandExit, NodeName, RescaleMode, UnixTime};
 use super::effect::StepOutcome;
 use super::job_lifecycle::JobLifecycle;
 use super::phase::{JobPhase, StopReason};
-use super::settings::{JOIN_SECS, LifecycleSettings, MOST_WARM_SECS, SILENT_SECS, WARM_SECS, WARM_TIMES};
-use super::worker::{LiveState, Worker};
+use super::settings::{JOIN_SECS, LifecycleSettings, MAX_WARM_SECS, SILENT_SECS, WARM_SECS, WARM_TIMES};
+use super::worker::{LiveState, WorkerAgent};
 
 /// Longest credible standstill of a member, seconds: long before, a restart replaces the change.
-const LONGEST_STANDSTILL_SECS: f64 = 3600.0;
+const MAX_STANDSTILL_SECS: f64 = 3600.0;
 
 impl JobLifecycle {
     /// Applies an agent's event about a command that stays alive.
@@ -38,7 +38,7 @@ impl JobLifecycle {
             AgentEvent::Joined { generation, secs } if generation == number => self.handle_joined(node, secs),
             AgentEvent::Failed { generation } if generation == number => {
                 if let Some(worker) = self.workers.get_mut(node) {
-                    worker.doubt.get_or_insert(now);
+                    worker.step_failed_at.get_or_insert(now);
                 }
                 self.start_roll_call(now);
             }
@@ -59,7 +59,7 @@ impl JobLifecycle {
     fn handle_ready(&mut self, node: &NodeName, now: UnixTime) {
         let number = self.generation.number;
         if let Some(worker) = self.workers.get_mut(node)
-            && worker.live != LiveState::In(number)
+            && worker.live != LiveState::Member(number)
             && !matches!(worker.live, LiveState::Ready { .. })
         {
             let began = if let LiveState::Warming { since } = worker.live { since } else { self.since };
@@ -71,7 +71,7 @@ impl JobLifecycle {
 
     /// How long a newcomer may take to be ready, seconds.
     fn warm_limit_secs(&self) -> f64 {
-        (WARM_TIMES * f64::from(self.counts.warm_secs)).clamp(WARM_SECS, MOST_WARM_SECS)
+        (WARM_TIMES * f64::from(self.counts.warm_secs)).clamp(WARM_SECS, MAX_WARM_SECS)
     }
 
     /// The command on `node` has joined the present generation, after a standstill of `secs`.
@@ -82,12 +82,12 @@ impl JobLifecycle {
         let is_regrouping = matches!(self.phase, JobPhase::Regrouping { .. });
         let Some(worker) = self.workers.get_mut(node).filter(|_| is_member) else { return };
         // A repeated report does not resolve a failed step.
-        if worker.live != LiveState::In(number) {
-            worker.live = LiveState::In(number);
-            worker.doubt = None;
+        if worker.live != LiveState::Member(number) {
+            worker.live = LiveState::Member(number);
+            worker.step_failed_at = None;
         }
-        let is_credible = (0.0..=LONGEST_STANDSTILL_SECS).contains(&secs);
-        worker.stood_secs = (is_regrouping && is_credible).then_some(secs);
+        let is_credible = (0.0..=MAX_STANDSTILL_SECS).contains(&secs);
+        worker.standstill_secs = (is_regrouping && is_credible).then_some(secs);
         if worker.slurm_job != lead {
             self.backoff.reset_after_wing();
             self.obstacles.shortage = None;
@@ -96,12 +96,14 @@ impl JobLifecycle {
 
     /// Asks all workers for a sign of life, because a step has failed or lasts suspiciously long.
     fn start_roll_call(&mut self, now: UnixTime) {
-        let calls = self.generation.roll.map_or(0, |(calls, _)| calls);
-        let is_recent =
-            self.generation.roll.is_some_and(|(_, called_at)| now.secs_since(called_at) < SILENT_SECS);
+        let calls = self.generation.last_roll_call.map_or(0, |(calls, _)| calls);
+        let is_recent = self
+            .generation
+            .last_roll_call
+            .is_some_and(|(_, called_at)| now.secs_since(called_at) < SILENT_SECS);
         let is_live = matches!(&self.phase, JobPhase::Running { members } if self.is_live_on(members));
         if (is_live || self.is_waiting_for_step()) && !is_recent {
-            self.generation.roll = Some((calls.saturating_add(1), now));
+            self.generation.last_roll_call = Some((calls.saturating_add(1), now));
             for worker in self.workers.values_mut() {
                 worker.answered = false;
             }
@@ -115,15 +117,15 @@ impl JobLifecycle {
     }
 
     /// Whether the command is alive on this worker, in any generation, and can become a member.
-    pub(super) fn is_live_worker(worker: &Worker) -> bool {
-        matches!(worker.live, LiveState::In(_) | LiveState::Ready { .. })
+    pub(super) fn is_live_worker(worker: &WorkerAgent) -> bool {
+        matches!(worker.live, LiveState::Member(_) | LiveState::Ready { .. })
             && worker.stopped.is_none()
             && !worker.leaving
     }
 
     /// Whether the command is alive in the present generation on all of these nodes; false for no nodes.
     pub(super) fn is_live_on(&self, nodes: &[NodeName]) -> bool {
-        let in_generation = LiveState::In(self.generation.number);
+        let in_generation = LiveState::Member(self.generation.number);
         !nodes.is_empty()
             && nodes.iter().all(|node| {
                 let worker = self.workers.get(node);
@@ -176,7 +178,7 @@ impl JobLifecycle {
     pub(super) fn describe_loss(&self, node: &NodeName) -> (String, StopReason) {
         match self.workers.get(node) {
             Some(w) if w.leaving => (format!("Slurm took {node} back"), StopReason::Lost),
-            Some(Worker { stopped: Some(CommandExit { code, asked: false, .. }), .. }) if *code != 0 => {
+            Some(WorkerAgent { stopped: Some(CommandExit { code, asked: false, .. }), .. }) if *code != 0 => {
                 let why = format!("the command failed with code {code} on {node}");
                 (why, StopReason::Failed { code: *code })
             }
@@ -186,13 +188,16 @@ impl JobLifecycle {
     }
 
     /// Workers that are not members, but that the planner wants.
-    fn newcomers<'a>(&'a self, members: &'a [NodeName]) -> impl Iterator<Item = (&'a NodeName, &'a Worker)> {
+    fn newcomers<'a>(
+        &'a self,
+        members: &'a [NodeName],
+    ) -> impl Iterator<Item = (&'a NodeName, &'a WorkerAgent)> {
         self.workers.iter().filter(|(n, w)| !members.contains(n) && !w.leaving && self.is_expected(n, w))
     }
 
     /// Whether the job wants this worker as a member: a wing in the plan, or a lead that has come back.
-    pub(super) fn is_expected(&self, node: &NodeName, worker: &Worker) -> bool {
-        if self.is_lead(worker) { self.generation.away.is_none() } else { self.wants_wing_on(node) }
+    pub(super) fn is_expected(&self, node: &NodeName, worker: &WorkerAgent) -> bool {
+        if self.is_lead(worker) { self.generation.lead_absence.is_none() } else { self.wants_wing_on(node) }
     }
 
     /// Lets newcomers start the command while the members train on. Gives up newcomers that take too long.
@@ -205,7 +210,7 @@ impl JobLifecycle {
                     self.handle_newcomer_failure(&node, "its command did not come up in time", now, out);
                 }
                 LiveState::Warming { .. } | LiveState::Ready { .. } => {}
-                LiveState::No | LiveState::In(_) => {
+                LiveState::No | LiveState::Member(_) => {
                     if let Some(worker) = self.workers.get_mut(&node) {
                         worker.live = LiveState::Warming { since: now };
                         // The exit of its former command does not concern the next one.

@@ -16,14 +16,14 @@ const SHUN_SECS: f64 = 60.0;
 const SHUN_MAX_SECS: f64 = 6.0 * 3600.0;
 
 /// Largest number of nodes that one job is kept from.
-const MOST_SHUNNED: usize = 64;
+const MAX_SHUNNED_NODES: usize = 64;
 
 /// Number of consecutive failures that are blamed on nodes, for a command that has run somewhere.
-const MOST_BLAMED: u32 = 3;
+const MAX_BLAMED: u32 = 3;
 
 /// How often a job may run out of memory before that counts as a normal failure. This allows for a few plans
 /// on a few node types.
-const MOST_OVERFLOWS: u32 = 24;
+const MAX_OVERFLOWS: u32 = 24;
 
 /// A node that a job is kept from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl NodeTrials {
 
     /// Whether a command that ran out of memory may be retried with another plan or size. Counts the retry.
     pub(super) fn may_retry_overflow(&mut self) -> bool {
-        if self.overflows >= MOST_OVERFLOWS {
+        if self.overflows >= MAX_OVERFLOWS {
             return false;
         }
         self.overflows += 1;
@@ -94,7 +94,7 @@ impl NodeTrials {
     /// The node to blame for the failure of a generation; `None` if the command is to blame. `failed` are the
     /// members whose commands failed by themselves.
     pub(super) fn blame_node(&mut self, failed: &[&NodeName]) -> Option<NodeName> {
-        let max_blamed = if self.proven.is_empty() { 1 } else { MOST_BLAMED };
+        let max_blamed = if self.proven.is_empty() { 1 } else { MAX_BLAMED };
         if self.blamed >= max_blamed {
             return None;
         }
@@ -115,7 +115,7 @@ impl NodeTrials {
     pub(super) fn shun_node(&mut self, node: &NodeName, now: UnixTime) {
         let node = node.host();
         self.shunned.retain(|_, s| now.secs_since(s.until) < SHUN_MAX_SECS);
-        if self.shunned.len() >= MOST_SHUNNED && !self.shunned.contains_key(&node) {
+        if self.shunned.len() >= MAX_SHUNNED_NODES && !self.shunned.contains_key(&node) {
             let earliest = self.shunned.iter().min_by_key(|(_, s)| s.until).map(|(n, _)| n.clone());
             if let Some(earliest) = earliest {
                 self.shunned.remove(&earliest);
@@ -193,6 +193,6 @@ mod tests {
         trials.shun_node(&n(1), at(100));
         assert!(trials.is_shunned(&n(1), at(219)) && !trials.is_shunned(&n(1), at(220)));
         (2..200).for_each(|i| trials.shun_node(&n(i), at(300)));
-        assert_eq!(trials.shunned_nodes(at(300)).count(), MOST_SHUNNED);
+        assert_eq!(trials.shunned_nodes(at(300)).count(), MAX_SHUNNED_NODES);
     }
 }

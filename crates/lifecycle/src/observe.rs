@@ -8,16 +8,16 @@ use super::observed_job::ObservedJob;
 use super::obstacles::{requeue_limit_reason, start_refusal};
 use super::phase::{AbsenceStage, JobPhase};
 use super::settings::{HEARS_SECS, LATER_SECS, LifecycleSettings, START_SECS, UNDONE_SECS};
-use super::worker::Worker;
+use super::worker::WorkerAgent;
 
 /// Slurm's reason for a job that must not start yet, for example after a requeue.
 const BEGINS_LATER: &str = "BeginTime";
 
 impl JobLifecycle {
-    /// Records that the lead was released to start.
-    pub fn record_release(&mut self, now: UnixTime) {
-        if matches!(self.phase, JobPhase::Launching { .. }) || self.generation.away.is_some() {
-            self.obstacles.released_at = Some(now);
+    /// Records that the lead was launched.
+    pub fn record_launch(&mut self, now: UnixTime) {
+        if matches!(self.phase, JobPhase::Launching { .. }) || self.generation.lead_absence.is_some() {
+            self.obstacles.launched_at = Some(now);
             self.obstacles.requeued = false;
         }
     }
@@ -121,7 +121,7 @@ impl JobLifecycle {
             self.obstacles.back_at = Some(now);
         }
         self.forget_lead();
-        self.obstacles.released_at = None;
+        self.obstacles.launched_at = None;
         // Holds it again if Slurm has lost infill's hold, so that later snapshots show whose hold it is.
         if !lead.held || self.obstacles.has_lost_hold(lead) {
             self.attempt_effect(Effect::Hold { job: self.job }, now, out);
@@ -131,7 +131,7 @@ impl JobLifecycle {
     /// Unpins a lead that waits, held. A lead that was launched keeps its node.
     fn unpin_lead(&mut self, lead: &Job, now: UnixTime, out: &mut StepOutcome) {
         let is_returning =
-            self.generation.away.as_ref().is_some_and(|away| away.stage == AbsenceStage::Released);
+            self.generation.lead_absence.as_ref().is_some_and(|away| away.stage == AbsenceStage::Launched);
         let is_launched = is_returning || matches!(self.phase, JobPhase::Launching { .. });
         if lead.held && !lead.asks.pinned.is_empty() && !is_launched {
             self.attempt_effect(Effect::Unpin { job: self.job }, now, out);
@@ -158,7 +158,7 @@ impl JobLifecycle {
         let is_ours = match &self.phase {
             JobPhase::Queued { .. } | JobPhase::Requeueing { .. } => true,
             // The lead may have run for a while between two snapshots.
-            JobPhase::Launching { .. } => is_agents_hold || !self.obstacles.was_released(read_at),
+            JobPhase::Launching { .. } => is_agents_hold || !self.obstacles.was_launched(read_at),
             _ => self.holds_lead(read_at).unwrap_or(is_agents_hold),
         };
         self.obstacles.note_hold(lead, is_ours);
@@ -172,7 +172,7 @@ impl JobLifecycle {
         }
     }
 
-    /// Whether a released lead that still waits will no longer start on `node`.
+    /// Whether a launched lead that still waits will no longer start on `node`.
     fn is_start_abandoned(
         &mut self,
         lead: &Job,
@@ -185,7 +185,7 @@ impl JobLifecycle {
         if self.obstacles.held_by.is_some() {
             return true;
         }
-        if let Some(why) = start_refusal(lead).filter(|_| self.obstacles.was_released(observed.read_at)) {
+        if let Some(why) = start_refusal(lead).filter(|_| self.obstacles.was_launched(observed.read_at)) {
             out.notes.push(format!("Slurm does not start the lead: {why}"));
             self.obstacles.refusal = Some(why);
             self.backoff.record_failed_start(settings, now);
@@ -206,7 +206,7 @@ impl JobLifecycle {
         true
     }
 
-    /// Whether Slurm does not start the released lead although its node is idle.
+    /// Whether Slurm does not start the launched lead although its node is idle.
     ///
     /// While a main job waits for nodes, only backfill starts malleable jobs, and only if they end before the
     /// start that it has planned on the node. The shortest time limit is a minute, so backfill does not start
@@ -222,7 +222,7 @@ impl JobLifecycle {
         now: UnixTime,
         out: &mut StepOutcome,
     ) -> bool {
-        let Some(released_at) = self.obstacles.released_at.filter(|at| *at < observed.read_at) else {
+        let Some(launched_at) = self.obstacles.launched_at.filter(|at| *at < observed.read_at) else {
             return false;
         };
         if is_deferred_by_slurm(lead) {
@@ -238,9 +238,9 @@ impl JobLifecycle {
             self.tries.remove(&(EffectKind::Launch, self.job));
             return true;
         }
-        let was_considered = start.looked_at.is_some_and(|at| at.secs_since(released_at) >= LATER_SECS);
-        let secs_since_release = observed.read_at.secs_since(released_at);
-        if !start.is_idle || !was_considered || secs_since_release < START_SECS {
+        let was_considered = start.looked_at.is_some_and(|at| at.secs_since(launched_at) >= LATER_SECS);
+        let secs_since_launch = observed.read_at.secs_since(launched_at);
+        if !start.is_idle || !was_considered || secs_since_launch < START_SECS {
             return false;
         }
         let why = format!("backfill has considered it and left it in the queue ({})", lead.state_reason);
@@ -281,7 +281,7 @@ impl JobLifecycle {
     /// signal.
     pub(super) fn missed_preemption_notice(&self, job: &Job, now: UnixTime) -> bool {
         let Some(notified_at) = job.preempt_time.filter(|_| job.is_preempted()) else { return false };
-        let agents: Vec<&Worker> = self.workers.values().filter(|w| w.slurm_job == job.id).collect();
+        let agents: Vec<&WorkerAgent> = self.workers.values().filter(|w| w.slurm_job == job.id).collect();
         if agents.is_empty() {
             return true;
         }
@@ -309,7 +309,7 @@ impl JobLifecycle {
                     .push(format!("the lead runs on {node} although infill did not start it: taken over"));
                 let has_agent = self.workers.get(&node).is_some_and(|w| self.is_lead(w) && !w.leaving);
                 if has_agent {
-                    self.enter_phase(JobPhase::Idle { next }, now);
+                    self.enter_phase(JobPhase::Assembling { next }, now);
                 } else {
                     self.enter_phase(JobPhase::Launching { node, next }, now);
                 }

@@ -14,7 +14,7 @@ pub struct ObservedJob<'a> {
     pub out_of_memory: Vec<JobId>,
     /// When the snapshot began, by the daemon's clock. It does not show later changes.
     pub read_at: UnixTime,
-    /// Signs of whether Slurm will start the lead; set if the lead was released to a node and waits.
+    /// Signs of whether Slurm will start the lead; set if the lead was launched on a node and waits.
     pub start: Option<StartConditions>,
 }
 

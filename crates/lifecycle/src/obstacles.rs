@@ -45,8 +45,8 @@ pub struct JobObstacles {
     pub held_by: Option<HoldKind>,
     /// Whether the lead waits with the hold of a requeue by infill or by its agent.
     pub(super) requeued: bool,
-    /// When infill last released the lead; `None` if it does not wait to start.
-    pub released_at: Option<UnixTime>,
+    /// When infill last launched the lead; `None` if it does not wait to start.
+    pub launched_at: Option<UnixTime>,
     /// When Slurm first showed the lead in the queue again; `None` if it does not wait there.
     pub(super) back_at: Option<UnixTime>,
     /// Why Slurm did not start the lead the last time.
@@ -63,9 +63,9 @@ pub struct JobObstacles {
 }
 
 impl JobObstacles {
-    /// Whether infill had released the lead before the snapshot that began at `read_at`.
-    pub(super) fn was_released(&self, read_at: UnixTime) -> bool {
-        self.released_at.is_some_and(|t| t < read_at)
+    /// Whether infill had launched the lead before the snapshot that began at `read_at`.
+    pub(super) fn was_launched(&self, read_at: UnixTime) -> bool {
+        self.launched_at.is_some_and(|t| t < read_at)
     }
 
     /// Records who holds the waiting lead. `is_ours` says whether infill is to hold it now.
@@ -120,7 +120,7 @@ impl JobObstacles {
 
     /// Moves all times by `secs`.
     pub(super) fn shift_times(&mut self, secs: f64) {
-        for time in [&mut self.released_at, &mut self.back_at].into_iter().flatten() {
+        for time in [&mut self.launched_at, &mut self.back_at].into_iter().flatten() {
             *time = time.plus_secs(secs);
         }
         self.trials.shift_times(secs);

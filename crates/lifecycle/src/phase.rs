@@ -40,7 +40,7 @@ pub enum StopReason {
     /// A member was lost: failures of other members are consequences of that.
     Lost,
     /// The command may have ended by itself before an agent asked it to. If so, its exit code counts.
-    Untold {
+    UnknownEnd {
         /// Whether a member was lost since.
         lost: bool,
     },
@@ -50,14 +50,14 @@ impl StopReason {
     /// The reason after a member was lost, too.
     pub(crate) fn with_loss(self) -> Self {
         match self {
-            StopReason::Untold { .. } => StopReason::Untold { lost: true },
+            StopReason::UnknownEnd { .. } => StopReason::UnknownEnd { lost: true },
             _ => StopReason::Lost,
         }
     }
 
     /// Whether a member was lost.
     pub(crate) fn is_loss(self) -> bool {
-        matches!(self, StopReason::Lost | StopReason::Untold { lost: true })
+        matches!(self, StopReason::Lost | StopReason::UnknownEnd { lost: true })
     }
 }
 
@@ -80,7 +80,8 @@ pub struct RegroupState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeadAbsence {
     /// The node on which the lead comes back.
-    pub place: NodeName,
+    #[serde(rename = "place")]
+    pub node: NodeName,
     /// The present stage.
     pub stage: AbsenceStage,
     /// When the present stage began.
@@ -97,8 +98,9 @@ pub enum AbsenceStage {
     Leaving,
     /// The lead waits in the queue.
     Waiting,
-    /// infill has released the lead to its place.
-    Released,
+    /// infill has launched the lead on its node.
+    #[serde(rename = "released")]
+    Launched,
 }
 
 /// A phase of a malleable job's life.
@@ -109,15 +111,15 @@ pub enum JobPhase {
         /// The generation that it waits for.
         next: NextGeneration,
     },
-    /// The lead was released to this node or already runs there, and its agent has not said hello.
+    /// The lead was launched on this node or already runs there, and its agent has not said hello.
     Launching {
         /// The lead's node.
         node: NodeName,
         /// The generation to start after the agent's hello.
         next: NextGeneration,
     },
-    /// The lead's agent has said hello, and no command runs.
-    Idle {
+    /// The lead's agent has said hello, and no command runs: the members of the next generation assemble.
+    Assembling {
         /// The generation to start once its members are ready.
         next: NextGeneration,
     },
@@ -164,7 +166,7 @@ impl JobPhase {
         match self {
             JobPhase::Queued { .. } => MalleableState::Queued,
             JobPhase::Launching { .. } => MalleableState::Launching,
-            JobPhase::Idle { .. } => MalleableState::Starting,
+            JobPhase::Assembling { .. } => MalleableState::Starting,
             JobPhase::Running { .. } => MalleableState::Running,
             JobPhase::Stopping { .. } => MalleableState::Rescaling,
             JobPhase::Regrouping { .. } => MalleableState::Regrouping,
@@ -179,7 +181,7 @@ impl JobPhase {
         match self {
             JobPhase::Queued { next }
             | JobPhase::Launching { next, .. }
-            | JobPhase::Idle { next }
+            | JobPhase::Assembling { next }
             | JobPhase::Stopping { next, .. }
             | JobPhase::Regrouping { next, .. }
             | JobPhase::Requeueing { next } => next.clone(),

@@ -7,7 +7,7 @@ use super::effect::StepOutcome;
 use super::job_lifecycle::{JobLifecycle, RendezvousStore};
 use super::lead_absence::SurvivingMembers;
 use super::phase::{JobPhase, NextGeneration, RegroupState, StopReason};
-use super::settings::{DOUBT_SECS, MOST_TRIES, REGROUP_SECS, ROLL_SECS, SILENT_SECS};
+use super::settings::{DOUBT_SECS, MAX_TRIES, REGROUP_SECS, ROLL_SECS, SILENT_SECS};
 use super::worker::LiveState;
 
 impl JobLifecycle {
@@ -23,9 +23,9 @@ impl JobLifecycle {
         let (why, reason) = self.describe_loss(first);
         let next = NextGeneration { lost: true, ..NextGeneration::for_reason(why) };
         match self.survivors_of(members, lost, now).filter(|_| self.survives_loss(lost, now)) {
-            Some(SurvivingMembers { to, place }) => {
-                if let Some(place) = place {
-                    self.begin_lead_absence(place, now, out);
+            Some(SurvivingMembers { to, lead_node }) => {
+                if let Some(lead_node) = lead_node {
+                    self.begin_lead_absence(lead_node, now, out);
                 }
                 let all_leave_in_time = lost.iter().all(|n| self.workers.get(n).is_some_and(|w| w.leaving));
                 let urgent = !all_leave_in_time;
@@ -55,7 +55,7 @@ impl JobLifecycle {
     /// Whether a member reported a failed step some time ago, and no member has turned out to be lost since.
     /// The members must meet again then.
     pub(super) fn has_unresolved_failure(&self, members: &[NodeName], now: UnixTime) -> bool {
-        let mut doubts = members.iter().filter_map(|node| self.workers.get(node)?.doubt);
+        let mut doubts = members.iter().filter_map(|node| self.workers.get(node)?.step_failed_at);
         doubts.any(|reported_at| now.secs_since(reported_at) >= DOUBT_SECS)
     }
 
@@ -85,15 +85,17 @@ impl JobLifecycle {
     /// Whether a member may be lost, which will be clear in a moment: a step has failed, or a roll call is
     /// under way.
     pub(super) fn may_have_lost_member(&self, members: &[NodeName], now: UnixTime) -> bool {
-        let roll_call_runs =
-            self.generation.roll.is_some_and(|(_, called_at)| now.secs_since(called_at) < ROLL_SECS);
+        let roll_call_runs = self
+            .generation
+            .last_roll_call
+            .is_some_and(|(_, called_at)| now.secs_since(called_at) < ROLL_SECS);
         let mut workers = members.iter().filter_map(|n| self.workers.get(n));
-        roll_call_runs || workers.any(|worker| worker.doubt.is_some())
+        roll_call_runs || workers.any(|worker| worker.step_failed_at.is_some())
     }
 
     /// Whether a member has not answered the last roll call in time.
     pub(super) fn missed_roll_call(&self, node: &NodeName, now: UnixTime) -> bool {
-        let Some((_, called_at)) = self.generation.roll else { return false };
+        let Some((_, called_at)) = self.generation.last_roll_call else { return false };
         now.secs_since(called_at) >= ROLL_SECS && self.workers.get(node).is_none_or(|w| !w.answered)
     }
 
@@ -109,12 +111,12 @@ impl JobLifecycle {
         self.generation.number = self.generation.number.saturating_add(1);
         self.generation.store = self.select_store(&to, regroup.tries);
         self.generation.secret = self.shared_secret(&to);
-        self.generation.roll = None;
+        self.generation.last_roll_call = None;
         for worker in self.workers.values_mut() {
             worker.stopped = None;
             worker.progress_at = None;
-            worker.doubt = None;
-            worker.stood_secs = None;
+            worker.step_failed_at = None;
+            worker.standstill_secs = None;
             worker.answered &= !regroup.urgent;
         }
         if regroup.tries == 1 {
@@ -221,13 +223,13 @@ impl JobLifecycle {
     ) {
         let why = lost.first().map_or_else(|| "meeting failed".to_owned(), |n| self.describe_loss(n).0);
         let is_overdue = now.secs_since(regroup.began) > self.patience_secs(regroup);
-        let may_retry = regroup.tries < MOST_TRIES && !is_overdue;
+        let may_retry = regroup.tries < MAX_TRIES && !is_overdue;
         let Some(survivors) = self.survivors_of(members, lost, now).filter(|_| may_retry) else {
             self.fall_back_to_restart(members, regroup, next, &why, now, out);
             return;
         };
-        if let Some(place) = survivors.place {
-            self.begin_lead_absence(place, now, out);
+        if let Some(lead_node) = survivors.lead_node {
+            self.begin_lead_absence(lead_node, now, out);
         }
         self.shun_failed_nodes(lost, now, out);
         // The loss of a newcomer does not interrupt the members' step.
@@ -260,11 +262,11 @@ impl JobLifecycle {
         out: &mut StepOutcome,
     ) {
         let secs = now.secs_since(regroup.began);
-        out.lived_through = self.measure_live_change(members, regroup);
+        out.live_change = self.measure_live_change(members, regroup);
         out.notes.push(format!("{} workers went on without a restart, after {secs:.1} s", members.len()));
         for (node, worker) in &mut self.workers {
-            worker.stood_secs = None;
-            if matches!(worker.live, LiveState::In(_)) && !members.contains(node) {
+            worker.standstill_secs = None;
+            if matches!(worker.live, LiveState::Member(_)) && !members.contains(node) {
                 worker.live = LiveState::No;
             }
         }
@@ -275,7 +277,7 @@ impl JobLifecycle {
     /// such a change is not typical.
     fn measure_live_change(&self, members: &[NodeName], regroup: &RegroupState) -> Option<LiveChange> {
         let stayed = members.iter().filter(|n| regroup.from.contains(n));
-        let secs = stayed.filter_map(|n| self.workers.get(n)?.stood_secs).reduce(f64::max)?;
+        let secs = stayed.filter_map(|n| self.workers.get(n)?.standstill_secs).reduce(f64::max)?;
         let from = regroup.from.len() as u32;
         let to = members.len() as u32;
         (regroup.tries == 1 && !regroup.urgent && from != to).then_some(LiveChange { from, to, secs })

@@ -57,7 +57,7 @@ pub(crate) const PROOF_SECS: f64 = 120.0;
 pub(crate) const CLAIM_SECS: f64 = 20.0;
 
 /// The claim grows by its initial length for each late start, up to this many times.
-pub(crate) const MOST_CLAIMS: u32 = 9;
+pub(crate) const MAX_CLAIMS: u32 = 9;
 
 /// How long after its release a lead may be called back, seconds, if its node is idle and backfill has
 /// considered the lead without starting it.
@@ -88,7 +88,7 @@ pub(crate) const WARM_SECS: f64 = 300.0;
 pub(crate) const WARM_TIMES: f64 = 3.0;
 
 /// Longest time that a newcomer's command gets to be ready, seconds.
-pub(crate) const MOST_WARM_SECS: f64 = 3600.0;
+pub(crate) const MAX_WARM_SECS: f64 = 3600.0;
 
 /// How long ready newcomers wait for others, seconds: a change for each newcomer would cost more.
 pub const JOIN_SECS: f64 = 5.0;
@@ -105,7 +105,7 @@ pub(crate) const DOUBT_SECS: f64 = ROLL_SECS;
 pub(crate) const REGROUP_SECS: f64 = 30.0;
 
 /// Largest number of tries to meet, with fewer members or at another store.
-pub(crate) const MOST_TRIES: u32 = 5;
+pub(crate) const MAX_TRIES: u32 = 5;
 
 /// Seconds after which infill requeues a lost lead, unless Slurm has done so. Slurm requeues at once if it
 /// takes a node back, but only after minutes if a node has died.

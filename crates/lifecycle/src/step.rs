@@ -12,7 +12,7 @@ use super::worker::LiveState;
 
 /// Largest number of passes in a step. Each pass moves on by at most one phase, and the cycle
 /// Stopping → Idle → Running needs three.
-const MOST_PASSES: usize = 4;
+const MAX_PASSES: usize = 4;
 
 impl JobLifecycle {
     /// Moves on as far as possible now.
@@ -21,7 +21,7 @@ impl JobLifecycle {
         if self.obstacles.suspended {
             return;
         }
-        for _ in 0..MOST_PASSES {
+        for _ in 0..MAX_PASSES {
             let before = self.phase.clone();
             self.step_once(&before, settings, now, out);
             if std::mem::discriminant(&self.phase) == std::mem::discriminant(&before) {
@@ -39,7 +39,7 @@ impl JobLifecycle {
         now: UnixTime,
         out: &mut StepOutcome,
     ) {
-        if self.generation.away.is_some()
+        if self.generation.lead_absence.is_some()
             && matches!(phase, JobPhase::Running { .. } | JobPhase::Regrouping { .. })
         {
             self.step_absence(settings, now, out);
@@ -50,7 +50,7 @@ impl JobLifecycle {
         match phase {
             JobPhase::Queued { next } => self.step_queued(next, now, out),
             JobPhase::Launching { node, next } => self.step_launching(node, next, now, out),
-            JobPhase::Idle { next } => self.step_idle(next, settings, now, out),
+            JobPhase::Assembling { next } => self.step_idle(next, settings, now, out),
             JobPhase::Running { members } => self.step_running(members, settings, now, out),
             JobPhase::Stopping { members, reason, next } => {
                 self.step_stopping(members, *reason, next, now, out)
@@ -75,7 +75,7 @@ impl JobLifecycle {
         {
             return;
         }
-        if self.obstacles.is_recently_requeued(now) || self.is_extension() {
+        if self.obstacles.is_recently_requeued(now) || self.is_extended_main_job() {
             return;
         }
         // The job's own wing must leave the node first.
@@ -116,7 +116,7 @@ impl JobLifecycle {
         now: UnixTime,
         out: &mut StepOutcome,
     ) {
-        if let Some(stage) = self.generation.away.as_ref().map(|away| away.stage) {
+        if let Some(stage) = self.generation.lead_absence.as_ref().map(|away| away.stage) {
             self.idle_without_lead(stage, next, now);
             return;
         }
@@ -168,7 +168,8 @@ impl JobLifecycle {
             self.await_new_plan();
             return;
         }
-        self.phase = JobPhase::Idle { next: next.clone().with_reason("too few nodes for the smallest size") };
+        self.phase =
+            JobPhase::Assembling { next: next.clone().with_reason("too few nodes for the smallest size") };
         self.backoff.start_after = self.backoff.order_after.or(Some(now.plus_secs(SETTLE_SECS)));
         if let Some(t) = &mut self.target {
             t.plan.nodes.clear();
@@ -208,7 +209,7 @@ impl JobLifecycle {
         })
     }
 
-    /// Starts the command on these members, the lead first.
+    /// Begins the next generation with these members, the lead first. Their directives become `Run`.
     fn start_generation(
         &mut self,
         members: Vec<NodeName>,
@@ -223,12 +224,12 @@ impl JobLifecycle {
         self.generation.exec_plan = exec_plan.unwrap_or_default();
         self.generation.store = members.first().cloned().map(RendezvousStore::requested_on);
         self.generation.secret = None;
-        self.generation.roll = None;
+        self.generation.last_roll_call = None;
         for worker in self.workers.values_mut() {
             worker.stopped = None;
             worker.progress_at = None;
             worker.live = LiveState::No;
-            worker.doubt = None;
+            worker.step_failed_at = None;
         }
         if self.generation.number > 1 && !next.retry {
             self.counts.rescales += 1;
@@ -288,7 +289,7 @@ impl JobLifecycle {
     /// in its checkpoint that the training is complete.
     pub(super) fn finish_command(&mut self, now: UnixTime, out: &mut StepOutcome) {
         out.notes.push("the command has ended on all workers".to_owned());
-        match self.generation.away.as_ref().map(|away| away.stage) {
+        match self.generation.lead_absence.as_ref().map(|away| away.stage) {
             None => self.enter_phase(JobPhase::Ending { code: 0 }, now),
             Some(stage) => {
                 let next = NextGeneration::for_reason("the command ended while its lead was away");
@@ -351,7 +352,7 @@ impl JobLifecycle {
                 return Some(plan.with_probe_note(format!("{lead} must be left"), plan.nodes.len()));
             }
             // The job stays as it is until its lead is back.
-            Some(_) if self.generation.away.is_some() => return None,
+            Some(_) if self.generation.lead_absence.is_some() => return None,
             Some(_) => {}
         }
         let wanted: BTreeSet<&NodeName> = plan.nodes.iter().map(|p| &p.node).collect();

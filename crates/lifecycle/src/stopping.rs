@@ -43,7 +43,7 @@ impl JobLifecycle {
             self.target = None;
             self.requeue_lead(next, now);
         } else {
-            self.enter_phase(JobPhase::Idle { next }, now);
+            self.enter_phase(JobPhase::Assembling { next }, now);
         }
     }
 
@@ -78,7 +78,7 @@ impl JobLifecycle {
             self.counts.restarts = 0;
         }
         let own_code = match reason {
-            StopReason::Untold { .. } => self.own_exit_code(members),
+            StopReason::UnknownEnd { .. } => self.own_exit_code(members),
             StopReason::Failed { code } => Some(code),
             StopReason::Rescale | StopReason::Lost => None,
         };
@@ -91,7 +91,7 @@ impl JobLifecycle {
             None if self.obstacles.trials.has_overflowed() => {
                 self.handle_out_of_memory(members.len(), KILLED_CODE, next, now, out);
             }
-            None => self.enter_phase(JobPhase::Idle { next }, now),
+            None => self.enter_phase(JobPhase::Assembling { next }, now),
         }
     }
 
@@ -148,7 +148,9 @@ impl JobLifecycle {
         out: &mut StepOutcome,
     ) {
         match self.await_fitting_plan(nodes, out) {
-            Some(why) => self.enter_phase(JobPhase::Idle { next: NextGeneration::for_reason(why) }, now),
+            Some(why) => {
+                self.enter_phase(JobPhase::Assembling { next: NextGeneration::for_reason(why) }, now)
+            }
             None => self.retry_command(code, next, now, out),
         }
     }
@@ -169,7 +171,7 @@ impl JobLifecycle {
     /// text.
     pub(super) fn record_overflow(&self, nodes: usize, out: &mut StepOutcome) -> String {
         let lead = self.lead_node().cloned();
-        out.overflowed = u32::try_from(nodes).ok().map(|nodes| MemoryOverflow { nodes, lead });
+        out.out_of_memory = u32::try_from(nodes).ok().map(|nodes| MemoryOverflow { nodes, lead });
         format!("execution plan {} does not fit into memory on {nodes} nodes", self.generation.exec_plan.0)
     }
 
@@ -188,7 +190,7 @@ impl JobLifecycle {
         if holds_lead {
             self.requeue_lead(next, now);
         } else {
-            self.enter_phase(JobPhase::Idle { next }, now);
+            self.enter_phase(JobPhase::Assembling { next }, now);
         }
     }
 
@@ -205,6 +207,6 @@ impl JobLifecycle {
         *restarts += 1;
         out.notes.push(format!("restart {restarts} of {max_restarts} after code {code}"));
         self.backoff.record_command_failure(*restarts, now);
-        self.enter_phase(JobPhase::Idle { next: NextGeneration { retry: true, ..next } }, now);
+        self.enter_phase(JobPhase::Assembling { next: NextGeneration { retry: true, ..next } }, now);
     }
 }

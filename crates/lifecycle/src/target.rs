@@ -29,8 +29,8 @@ pub struct TargetContext<'a> {
 /// The shortage of a job that could have more wings.
 const WING_LIMIT_SHORTAGE: &str = "there are as many wings as slurm.max_wings allows";
 
-/// Hands out order numbers that were never used before.
-pub trait OrderNumbers {
+/// Hands out wing numbers that were never used before.
+pub trait WingNumbers {
     /// The next number; `None` if the store could not reserve more, in which case no wing is ordered.
     fn next_number(&mut self) -> Option<u64>;
 }
@@ -41,7 +41,7 @@ impl JobLifecycle {
         &mut self,
         plan: &JobPlan,
         context: &TargetContext<'_>,
-        orders: &mut dyn OrderNumbers,
+        numbers: &mut dyn WingNumbers,
         settings: &LifecycleSettings,
         now: UnixTime,
         out: &mut StepOutcome,
@@ -64,8 +64,8 @@ impl JobLifecycle {
             self.obstacles.shortage = None;
         }
         for wing_nodes in wings.into_iter().take(context.wings_left) {
-            let Some(number) = self.fresh_order_number(orders) else {
-                out.notes.push("the store has no order numbers left: no further wing was ordered".to_owned());
+            let Some(number) = self.fresh_wing_number(numbers) else {
+                out.notes.push("no reserved wing numbers are left: no further wing was ordered".to_owned());
                 return;
             };
             self.order_wing(number, &wing_nodes, context, settings, now);
@@ -82,7 +82,7 @@ impl JobLifecycle {
     ) {
         let claim_secs = settings.claim_secs;
         self.target = Some(Target { plan: plan.clone(), blocked: false, claim_secs, ends_by: None });
-        if self.generation.away.is_some() {
+        if self.generation.lead_absence.is_some() {
             self.plan_without_lead(now);
         }
         // The plan may be older than an agent's report that Slurm takes its node, or than a failure on a
@@ -137,12 +137,12 @@ impl JobLifecycle {
         missing.cloned().collect()
     }
 
-    /// An order number that no wing of the job has. A wing that was taken over may have a number from another
+    /// A number that no wing of the job has. A wing that was taken over may have a number from another
     /// store.
-    fn fresh_order_number(&self, orders: &mut dyn OrderNumbers) -> Option<u64> {
+    fn fresh_wing_number(&self, numbers: &mut dyn WingNumbers) -> Option<u64> {
         // The store's numbers differ, so at most one per wing can be in use.
         for _ in 0..=self.wings.len() {
-            let number = orders.next_number()?;
+            let number = numbers.next_number()?;
             if !self.wings.contains_key(&number) {
                 return Some(number);
             }
@@ -165,7 +165,7 @@ impl JobLifecycle {
         plan.map_or(PlanNeeds::default(), |plan| plan.needs)
     }
 
-    /// Orders a wing on these nodes under this order number.
+    /// Orders a wing with this number on these nodes.
     fn order_wing(
         &mut self,
         number: u64,
@@ -181,12 +181,15 @@ impl JobLifecycle {
         let requested_gres = non_empty(&self.submitted.gres);
         let place_gres = self.place_gres(wing_nodes);
         // Wings of a main job get the same share of their nodes as the main job has, however it asked for it.
-        let gres =
-            if self.is_extension() { place_gres.or(requested_gres) } else { requested_gres.or(place_gres) };
+        let gres = if self.is_extended_main_job() {
+            place_gres.or(requested_gres)
+        } else {
+            requested_gres.or(place_gres)
+        };
         // The QOS of a main job does not apply to its wings.
-        let lead_qos = if self.is_extension() { None } else { non_empty(&self.submitted.qos) };
+        let lead_qos = if self.is_extended_main_job() { None } else { non_empty(&self.submitted.qos) };
         let order = WingOrder {
-            order: number,
+            number,
             nodes: wing_nodes.iter().map(|p| p.node.clone()).collect(),
             // `missing_nodes` excludes nodes on which Slurm would not start a wing.
             time_limit_mins: launch_limit_mins(lease.secs_since(now), startable_secs).unwrap_or(1),

@@ -3,14 +3,14 @@
 use infill_model::MIN_TIME_LIMIT_SECS;
 
 /// A year in minutes: the longest limit, for leases without an end.
-const LONGEST_LIMIT_MINS: f64 = 525_600.0;
+const MAX_LIMIT_MINS: f64 = 525_600.0;
 
 /// Time limit in minutes for a start in a window of `secs`: rounded down, but at least 1.
 ///
 /// While a main job waits for nodes, only backfill starts malleable jobs, and only if their limit ends before
 /// the planned use of the nodes. So a limit that is too long by a second prevents the start.
 pub(crate) fn start_limit_mins(secs: f64) -> u32 {
-    (secs / 60.0).floor().clamp(1.0, LONGEST_LIMIT_MINS) as u32
+    (secs / 60.0).floor().clamp(1.0, MAX_LIMIT_MINS) as u32
 }
 
 /// Time limit in minutes for a launch on a lease of `lease_secs`. If `startable_secs` is set, Slurm starts
@@ -26,7 +26,7 @@ pub(crate) fn launch_limit_mins(lease_secs: f64, startable_secs: Option<f64>) ->
 /// Rounding down would end the job up to a minute before its window. Rounding up does not delay main jobs:
 /// the job leaves in time, and Slurm can preempt it if it does not.
 pub(crate) fn running_limit_mins(secs: f64) -> u32 {
-    (secs / 60.0).ceil().clamp(1.0, LONGEST_LIMIT_MINS) as u32
+    (secs / 60.0).ceil().clamp(1.0, MAX_LIMIT_MINS) as u32
 }
 
 #[cfg(test)]

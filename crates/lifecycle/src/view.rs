@@ -9,7 +9,7 @@ use infill_model::{
 
 use super::job_lifecycle::JobLifecycle;
 use super::phase::JobPhase;
-use super::settings::{CLAIM_SECS, MOST_CLAIMS, SILENT_SECS};
+use super::settings::{CLAIM_SECS, MAX_CLAIMS, SILENT_SECS};
 
 impl JobLifecycle {
     /// The state that infill shows for the job.
@@ -57,7 +57,7 @@ impl JobLifecycle {
     /// The node that the lead was released to, until Slurm shows it running.
     pub(crate) fn awaits_start_on(&self) -> Option<&NodeName> {
         match &self.phase {
-            JobPhase::Launching { node, .. } if self.obstacles.released_at.is_some() => Some(node),
+            JobPhase::Launching { node, .. } if self.obstacles.launched_at.is_some() => Some(node),
             _ => None,
         }
     }
@@ -67,7 +67,9 @@ impl JobLifecycle {
     pub fn lead_node(&self) -> Option<&NodeName> {
         match &self.phase {
             JobPhase::Launching { node, .. } => Some(node),
-            _ if self.generation.away.is_some() => self.generation.away.as_ref().map(|away| &away.place),
+            _ if self.generation.lead_absence.is_some() => {
+                self.generation.lead_absence.as_ref().map(|away| &away.node)
+            }
             _ => self.workers.iter().find(|(_, w)| self.is_lead(w)).map(|(n, _)| n),
         }
     }
@@ -135,7 +137,7 @@ impl JobLifecycle {
     /// claim lasts longer after each late start: the lead's script may have much to do first.
     pub(super) fn claim_is_over(&self, now: UnixTime) -> bool {
         let claim_secs = self.target.as_ref().map_or(CLAIM_SECS, |t| t.claim_secs);
-        let times = 1 + self.backoff.late_starts.min(MOST_CLAIMS);
+        let times = 1 + self.backoff.late_starts.min(MAX_CLAIMS);
         now.secs_since(self.since) >= claim_secs * f64::from(times)
     }
 
@@ -155,8 +157,8 @@ impl JobLifecycle {
         match &self.phase {
             JobPhase::Queued { .. } if !self.wings.is_empty() => SchedulingState::Busy,
             JobPhase::Queued { .. } => self.queued_scheduling_state(now),
-            _ if self.obstacles.suspended || self.generation.away.is_some() => SchedulingState::Busy,
-            JobPhase::Idle { .. } if self.obstacles.awaits_new_plan && self.target.is_none() => {
+            _ if self.obstacles.suspended || self.generation.lead_absence.is_some() => SchedulingState::Busy,
+            JobPhase::Assembling { .. } if self.obstacles.awaits_new_plan && self.target.is_none() => {
                 SchedulingState::Running
             }
             JobPhase::Running { members } if self.is_steady(members, now) => SchedulingState::Running,

@@ -131,10 +131,10 @@ impl JobLifecycle {
         out: &mut StepOutcome,
     ) {
         out.notes.push(format!("took over wing {}, which is not in the store", job.id));
-        // A wing without an order number gets one that the store never hands out.
+        // A wing without a number gets one that the store never hands out.
         let number = order.unwrap_or(u64::MAX - u64::from(job.id.0));
         let order = WingOrder {
-            order: number,
+            number,
             nodes: job.worker_nodes(),
             time_limit_mins: job.time_limit_mins.and_then(|m| u32::try_from(m).ok()).unwrap_or(u32::MAX),
             partition: settings.partition.clone(),

@@ -5,9 +5,9 @@ use infill_model::{CommandExit, JobId, NodeName, UnixTime, WingOrder};
 
 use super::settings::LifecycleSettings;
 
-/// An agent that has said hello.
+/// The daemon's view of one worker: the agent of the lead or of a wing on one node, from its hello on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Worker {
+pub struct WorkerAgent {
     /// The Slurm job of the lead or wing in which the agent runs.
     pub slurm_job: JobId,
     /// Host name or IP address at which other nodes reach the agent.
@@ -27,9 +27,9 @@ pub struct Worker {
     /// State of a command that stays alive over changes.
     pub live: LiveState,
     /// How long the command stood still for the present change, seconds; `None` before its report.
-    pub stood_secs: Option<f64>,
+    pub standstill_secs: Option<f64>,
     /// When the agent reported a failed step. A lost member may be the cause.
-    pub doubt: Option<UnixTime>,
+    pub step_failed_at: Option<UnixTime>,
     /// The messages that the agent understands.
     pub dialect: AgentDialect,
 }
@@ -51,7 +51,7 @@ pub enum LiveState {
         since: UnixTime,
     },
     /// The command is a member of this generation.
-    In(u64),
+    Member(u64),
 }
 
 impl LiveState {
@@ -70,7 +70,7 @@ impl LiveState {
     }
 }
 
-impl Worker {
+impl WorkerAgent {
     /// Seconds since the last sign of life.
     pub(crate) fn silent_secs(&self, now: UnixTime) -> f64 {
         now.secs_since(self.last_seen)

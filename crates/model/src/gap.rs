@@ -83,7 +83,8 @@ pub struct EndedGap {
     pub end: UnixTime,
     /// Whether a main job ended it. `false` if the daemon stopped watching (node drained, daemon stopped).
     pub taken: bool,
-    /// The number of nodes that became free in the same round, this one included.
+    /// The size of the gap's block: the number of nodes whose gaps began in the same round, this one
+    /// included.
     pub block: u32,
     /// The end that Slurm had planned when the gap was last seen.
     pub planned: WindowEnd,

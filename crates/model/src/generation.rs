@@ -11,7 +11,7 @@ pub struct GenerationRecord {
     pub job: JobId,
     /// The number of the generation, from 1 for each job.
     pub generation: u64,
-    /// When its command was started on all workers.
+    /// When the daemon began the generation.
     pub started_at: UnixTime,
     /// The nodes by rank.
     pub nodes: Vec<NodeName>,

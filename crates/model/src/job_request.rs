@@ -186,7 +186,7 @@ pub fn wing_name(lead: JobId) -> String {
     format!("{WING}{lead}")
 }
 
-/// The comment of this lead's wing with this order number, and with its place if it has one.
+/// The comment of this lead's wing with this number, and with its place if it has one.
 pub fn wing_comment(order: u64, lead: JobId, place: Option<&NodeName>) -> String {
     let place = place.map(|place| format!(";place={place}")).unwrap_or_default();
     format!("{TAG}order={order};wing={lead}{place}")
@@ -199,7 +199,7 @@ pub fn place_from_comment(comment: &str) -> Option<NodeName> {
     Some(NodeName::new(host).block_name(&numbers?))
 }
 
-/// The order number in a wing's comment.
+/// The number in a wing's comment.
 pub fn order_from_comment(comment: &str) -> Option<u64> {
     leading_digits(wing_option(comment, "order")?).parse().ok()
 }

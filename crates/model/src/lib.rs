@@ -11,6 +11,7 @@ mod change_kind;
 pub mod clock;
 mod closed_machine;
 mod collectives;
+mod command_exit;
 pub mod config;
 mod constraint;
 mod contention;
@@ -19,6 +20,7 @@ mod credential;
 mod daemon_mode;
 mod declared_plan;
 pub mod dependency;
+mod directive;
 pub mod duration;
 mod ended_job;
 pub mod error_causes;
@@ -76,8 +78,8 @@ mod topology;
 pub mod trace;
 mod turn_state;
 mod window;
+mod wing_order;
 pub mod words;
-mod worker;
 
 pub use agent_event::{AgentEvent, AgentEventKind, FaultSource, WorkerStartup};
 pub(crate) use allowed_sizes::SizesError;
@@ -88,12 +90,14 @@ pub use collectives::{
     CollectiveOp, CollectiveRow, CollectivesError, MAX_COLLECTIVE_RANKS, MAX_COLLECTIVE_ROWS,
     SiteCollectives, TypeCollectives,
 };
+pub use command_exit::CommandExit;
 pub use constraint::{Constraint, ConstraintError};
 pub use contention::{SAVE_CLASSES, SaveContention, save_class};
 pub use cpu_memory::{CpuMemory, PlaceShare};
 pub use credential::{Credential, Secret, bound_payload, hello_payload};
 pub use daemon_mode::{ControlState, DaemonMode, LendingMode, MetricsAccess, ReadAccess};
 pub use declared_plan::{DeclaredPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS, PlanNeeds};
+pub use directive::{Directive, GenerationMember, GenerationRendezvous};
 pub use ended_job::{EndedJob, strip_digits};
 pub use excluded_nodes::ExcludedNodes;
 pub use exec_plan::{ModelFacts, ParallelStrategy, Parallelism, PlanMeasurement, Precision};
@@ -159,5 +163,5 @@ pub use trace::{
 };
 pub use turn_state::{QueuePosition, TurnState};
 pub use window::{WindowCause, WindowEnd};
+pub use wing_order::WingOrder;
 pub use words::UnknownWord;
-pub use worker::{CommandExit, Directive, GenerationMember, GenerationRendezvous, WingOrder};

@@ -1,10 +1,10 @@
 //! Says what Slurm's `PrivateData` hides from a reader.
 
 use super::output;
-use infill_api::Hidden;
+use infill_api::HiddenCounts;
 
 /// The hidden jobs and nodes in a line. `None` if nothing is hidden.
-pub fn describe_hidden(hidden: &Hidden) -> Option<String> {
+pub fn describe_hidden(hidden: &HiddenCounts) -> Option<String> {
     let nodes: u32 = hidden.nodes.values().sum();
     let jobs = (hidden.jobs > 0).then(|| {
         let on = output::counted_noun(u64::from(hidden.job_nodes), "node");

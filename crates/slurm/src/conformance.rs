@@ -78,14 +78,14 @@ async fn check_reads(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(
 
 async fn check_news(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(), String> {
     trusted_snapshot(api).await?;
-    check_holds(!expect_ok(api.has_news().await)?, "there is no news straight after a snapshot")?;
+    check_holds(!expect_ok(api.has_new_main_jobs().await)?, "there is no news straight after a snapshot")?;
     (fixture.submit)(true);
-    check_holds(!expect_ok(api.has_news().await)?, "a malleable job is not news")?;
+    check_holds(!expect_ok(api.has_new_main_jobs().await)?, "a malleable job is not news")?;
     (fixture.submit)(false);
-    check_holds(expect_ok(api.has_news().await)?, "a job in another partition is news")?;
-    check_holds(expect_ok(api.has_news().await)?, "it stays news until the next snapshot")?;
+    check_holds(expect_ok(api.has_new_main_jobs().await)?, "a job in another partition is news")?;
+    check_holds(expect_ok(api.has_new_main_jobs().await)?, "it stays news until the next snapshot")?;
     trusted_snapshot(api).await?;
-    check_holds(!expect_ok(api.has_news().await)?, "after a snapshot it is not news any more")
+    check_holds(!expect_ok(api.has_new_main_jobs().await)?, "after a snapshot it is not news any more")
 }
 
 async fn check_foreign_jobs(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(), String> {

@@ -222,7 +222,7 @@ impl SlurmApi for FakeSlurm {
         Ok(snapshot)
     }
 
-    async fn has_news(&self) -> Result<bool, SlurmError> {
+    async fn has_new_main_jobs(&self) -> Result<bool, SlurmError> {
         self.read_state(|state| {
             let Some(shown_jobs) = &state.shown_jobs else { return false };
             state

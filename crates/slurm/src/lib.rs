@@ -105,7 +105,7 @@ pub trait SlurmApi: Send + Sync {
     /// Whether a job outside the malleable partition was submitted since the last trusted snapshot. The
     /// daemon asks just before it takes nodes: this costs much less than a snapshot. `true` where it is not
     /// certain; `false` before the first snapshot, and for a Slurm that does not count submissions.
-    async fn has_news(&self) -> Result<bool, SlurmError>;
+    async fn has_new_main_jobs(&self) -> Result<bool, SlurmError>;
     /// Reads one job; `None` if Slurm does not know it, or no longer knows it.
     async fn find_job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;
     /// Makes a main job keep the places on which `find_job` has shown it, even if other jobs are sent there.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use infill_api::{
-    CurveRow, DaemonStatus, EndView, Hidden, HistoryRow, HistoryView, JobView, NodeKind, NodeView,
-    ProfileView, ProfilesView, RoundView, RoundsView, SCHEMA,
+    CurveRow, DaemonStatus, EndPrediction, HiddenCounts, HistoryRow, HistoryView, JobView, NodeKind,
+    NodeView, ProfileView, ProfilesView, RoundView, RoundsView, SCHEMA_VERSION,
 };
 use infill_model::{
     BatchMode, ChangeCost, ControlState, DaemonMode, EndedJob, ExecPlan, JobId, JobPlan, JobVerdict,
@@ -103,7 +103,7 @@ pub fn sample_status() -> DaemonStatus {
         efficiency: Some(0.873),
         advice: "curve from 3 sizes; 8 nodes will be tried".to_owned(),
         leaving: "leaves a node 20 s before the main queue needs it: 4 s are for saving, based on its last 5 stops".to_owned(),
-        ends: Some(EndView { low_secs: 1500.0, median_secs: 2400.0, high_secs: 5000.0, predictable: true }),
+        ends: Some(EndPrediction { low_secs: 1500.0, median_secs: 2400.0, high_secs: 5000.0, predictable: true }),
         turn: "2:30:00 of work on one node in total, as similar jobs took; 1:10:00 of it done; its owner used 3.0 node-hours recently".to_owned(),
         changing: "its processes restart: 7.5 s to grow, 5.0 s to shrink, 11 s to start".to_owned(),
         why: "2 of 3 gaps: the third closes in 4:00".to_owned(),
@@ -114,7 +114,7 @@ pub fn sample_status() -> DaemonStatus {
         ..sample_job(102, "bob", MalleableState::Queued, &[])
     };
     DaemonStatus {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         version: "0.1.0".to_owned(),
         slurm: Some("24.11.5".to_owned()),
         rest: Some("v0.0.42".to_owned()),
@@ -133,7 +133,7 @@ pub fn sample_status() -> DaemonStatus {
         ],
         jobs: vec![running, waiting],
         lengths: None,
-        hidden: Hidden::default(),
+        hidden: HiddenCounts::default(),
     }
 }
 
@@ -173,7 +173,7 @@ fn node_verdict(name: &str, job: Option<u32>, why: &str) -> NodeVerdict {
 pub fn sample_round() -> RoundView {
     let forecast = vec![(NOW + 240, 2), (NOW + 900, 2), (NOW + 1785, 1)];
     RoundView {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         plan: Plan {
             at: NOW,
             jobs: vec![job_plan(101, &["n1", "n2"], 812.4, forecast), job_plan(102, &[], 0.0, vec![])],
@@ -196,7 +196,7 @@ pub fn sample_round() -> RoundView {
             notes: vec!["backfill's plan was cut short".to_owned().into()],
             owners: BTreeMap::new(),
         },
-        hidden: Hidden::default(),
+        hidden: HiddenCounts::default(),
         acting: true,
         secs: [("snapshot", 0.031), ("plan", 0.012)].map(|(part, secs)| (part.to_owned(), secs)).into(),
     }
@@ -226,7 +226,7 @@ pub fn sample_rounds() -> RoundsView {
         notes: vec![],
         ..last.clone()
     };
-    RoundsView { schema: SCHEMA, rounds: vec![last, cut_short, empty] }
+    RoundsView { schema: SCHEMA_VERSION, rounds: vec![last, cut_short, empty] }
 }
 
 /// The history of alice's profile: a minute of work, and a probe during which no sample was done.
@@ -235,7 +235,7 @@ pub fn sample_history() -> HistoryView {
         HistoryRow { at: NOW + -60, job: JobId(101), nodes: 2, samples: 46_800.0, secs: 60.0, probe: false };
     let probe = HistoryRow { at: NOW + -120, nodes: 4, samples: 0.0, secs: 0.0, probe: true, ..work.clone() };
     let profile = sample_profile("alice", "bert", "gpu:a100:4/cpu64").key;
-    HistoryView { schema: SCHEMA, profile, rows: vec![work, probe] }
+    HistoryView { schema: SCHEMA_VERSION, profile, rows: vec![work, probe] }
 }
 
 /// A measured point of [`sample_profile`].
@@ -306,7 +306,7 @@ pub fn sample_profiles() -> ProfilesView {
         curve: vec![],
         model: String::new(),
     };
-    ProfilesView { schema: SCHEMA, profiles: vec![measured, unknown] }
+    ProfilesView { schema: SCHEMA_VERSION, profiles: vec![measured, unknown] }
 }
 
 /// A job that completed a minute before [`NOW`].

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::simulate::{LogUnit, args::LogArgs, setup};
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_gaps::{BlockStatistics, GapStatistics, ShorterShare, WeightedQuantiles};
 use infill_model::duration;
 use infill_present::{
@@ -116,7 +116,12 @@ pub fn run(args: &LogArgs, json: bool) -> CommandResult {
     let name = args.file_name();
     let unit = args.unit;
     if json {
-        output::print_json(&GapLogDocument { schema: SCHEMA, log: &name, unit, statistics: &statistics })?;
+        output::print_json(&GapLogDocument {
+            schema: SCHEMA_VERSION,
+            log: &name,
+            unit,
+            statistics: &statistics,
+        })?;
     } else {
         let width = output::terminal_width().unwrap_or(DEFAULT_WIDTH);
         output::print_text(&render_text(
@@ -334,8 +339,12 @@ mod tests {
         fn keys(value: &serde_json::Value) -> String {
             value.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>().join(" ")
         }
-        let document =
-            GapLogDocument { schema: SCHEMA, log: "kth.swf", unit: LogUnit::Gpu, statistics: &found() };
+        let document = GapLogDocument {
+            schema: SCHEMA_VERSION,
+            log: "kth.swf",
+            unit: LogUnit::Gpu,
+            statistics: &found(),
+        };
         let json = serde_json::to_value(document).unwrap();
         insta::assert_snapshot!(keys(&json), @"log schema statistics unit");
         insta::assert_snapshot!(keys(&json["statistics"]), @"cut_off gaps histogram idle_node_secs idle_nodes_mean idle_nodes_most joins leaves length_by_gaps length_by_node_time nodes none_idle shorter span_secs");

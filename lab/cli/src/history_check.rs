@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use infill_advisor::length::{BacktestConfig, LengthScore, run_backtest, score_predictions};
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_present::{
     exit::{CommandResult, ProgramExit},
     input::parsed_with_warnings,
@@ -65,7 +65,7 @@ pub fn run(args: &HistoryCheckArgs) -> CommandResult {
         ProgramExit::Failed.caused_by(anyhow::anyhow!("{}: no job is left to predict", args.log.display()))
     })?;
     if args.json {
-        output::print_json(&HistoryCheckDocument { schema: SCHEMA, score })?;
+        output::print_json(&HistoryCheckDocument { schema: SCHEMA_VERSION, score })?;
     } else {
         output::print_text(&score_text(&score))?;
     }

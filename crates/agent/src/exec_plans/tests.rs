@@ -30,7 +30,7 @@ fn a_file_gives_the_daemon_sizes_and_the_command_variables() {
     assert_eq!(sizes(1), [None, Some("2,4,6,8".to_owned())]);
     assert_eq!(sizes(4), [None, Some("2-8".to_owned())]);
     let variables: Vec<String> =
-        plans.get("tp2").unwrap().env_variables(8).iter().map(|(n, v)| format!("{n}={v}")).collect();
+        plans.plan_named("tp2").unwrap().env_variables(8).iter().map(|(n, v)| format!("{n}={v}")).collect();
     assert_eq!(
         variables.join(" "),
         "NCCL_ALGO=Ring INFILL_DP=4 INFILL_TP=2 INFILL_PP=1 INFILL_ZERO=1 INFILL_OFFLOAD=0 INFILL_GA=4 INFILL_GC=1"

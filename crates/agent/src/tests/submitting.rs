@@ -13,7 +13,7 @@ use super::{LEAD, Subject, until};
 
 fn order(order: u64) -> WingOrder {
     WingOrder {
-        order,
+        number: order,
         nodes: vec![NodeName::new("n2"), NodeName::new("n3")],
         time_limit_mins: 7,
         partition: "infill".to_owned(),

@@ -8,7 +8,7 @@ use infill_model::{CommandExit, GenerationMember};
 
 use super::super::time_limit::{self, DAEMON_SILENCE, LimitAction, TimeLimit};
 use super::super::train_alone::{self, AloneState, AloneTerms};
-use super::super::worker_event::{SilenceGuard, WorkerEvent};
+use super::super::worker_input::{SilenceGuard, WorkerInput};
 use super::super::yield_to_main;
 use super::leaving::LeaveReason;
 use super::{StartupTimes, Worker, WorkerConfig};
@@ -96,7 +96,7 @@ impl Worker {
         self.tasks.spawn(async move {
             if yield_to_main::blocks_main_job(&link, &programs, &partition).await {
                 // When the worker has ended, it does not receive this any more.
-                events.send(WorkerEvent::InTheWay).await.ok();
+                events.send(WorkerInput::InTheWay).await.ok();
             }
         });
     }
@@ -172,7 +172,7 @@ impl Worker {
                 let events = self.events.0.clone();
                 // When the worker has ended, it does not receive this any more.
                 self.tasks.spawn(async move {
-                    events.send(WorkerEvent::Looked(query.await)).await.unwrap_or_default()
+                    events.send(WorkerInput::Looked(query.await)).await.unwrap_or_default()
                 });
             }
             LimitAction::Leave => {

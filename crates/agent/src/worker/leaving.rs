@@ -8,7 +8,7 @@ use infill_model::AgentEvent;
 
 use super::super::signals::{AgentSignal, EXIT_TERMINATED};
 use super::super::time_limit;
-use super::super::worker_event::WorkerEvent;
+use super::super::worker_input::WorkerInput;
 use super::Worker;
 
 /// Why a worker is on its way out.
@@ -71,7 +71,7 @@ impl Worker {
         self.tasks.spawn(async move {
             if time_limit::is_preempted(programs, job).await {
                 // When the worker has ended, it does not receive this any more.
-                events.send(WorkerEvent::Preempted).await.ok();
+                events.send(WorkerInput::Preempted).await.ok();
             }
         });
     }

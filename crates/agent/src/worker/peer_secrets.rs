@@ -5,7 +5,7 @@ use infill_api::AgentRole;
 use infill_model::{AgentEvent, GenerationRendezvous, JobId, Secret};
 
 use super::super::sealing::{self, SealedSecret};
-use super::super::worker_event::WorkerEvent;
+use super::super::worker_input::WorkerInput;
 use super::Worker;
 
 /// The secrets that this agent knows. They are reset for each command.
@@ -44,7 +44,7 @@ impl Worker {
             let events = self.events.0.clone();
             self.tasks.spawn(async move {
                 let made = sealing::make_secret(&programs, lead).await;
-                events.send(WorkerEvent::Sealed(made)).await.ok();
+                events.send(WorkerInput::Sealed(made)).await.ok();
             });
         }
     }
@@ -86,7 +86,7 @@ impl Worker {
             let sealed = sealed.clone();
             self.tasks.spawn(async move {
                 let opened = sealing::open_secret(&programs, lead, &sealed).await;
-                events.send(WorkerEvent::Opened(sealed, opened)).await.ok();
+                events.send(WorkerInput::Opened(sealed, opened)).await.ok();
             });
         }
         None

@@ -22,7 +22,7 @@ fn run(generation: u64) -> Directive {
 
 fn wing() -> WingOrder {
     WingOrder {
-        order: 1,
+        number: 1,
         nodes: vec![NodeName::from("n2")],
         time_limit_mins: 10,
         partition: "infill".into(),
@@ -41,7 +41,7 @@ fn order(directive: Directive, wings: &[WingOrder]) -> Vec<AgentOrder> {
 }
 
 /// A directive, the wings to submit, and how much of both may be sent.
-type SentOrder<'a> = (Directive, &'a [WingOrder], OrderPermit);
+type SentOrder<'a> = (Directive, &'a [WingOrder], SendScope);
 
 /// The agent's assignment after these orders: its directive, its wings, and whether the last order woke it.
 fn assignment_after(orders: &[SentOrder<'_>]) -> String {
@@ -51,8 +51,8 @@ fn assignment_after(orders: &[SentOrder<'_>]) -> String {
     let mut assignments = channels.watch_assignment(&agent(), &pass).unwrap();
     let mut version = assignments.borrow().version;
     let mut woken = false;
-    for (directive, wings, permit) in orders {
-        channels.send_orders(order(directive.clone(), wings), *permit);
+    for (directive, wings, scope) in orders {
+        channels.send_orders(order(directive.clone(), wings), *scope);
         woken = assignments.has_changed().unwrap();
         let new_version = assignments.borrow_and_update().version;
         assert_eq!(new_version > version, woken, "the version is new exactly when the agent is woken");
@@ -68,20 +68,20 @@ fn assignment_after(orders: &[SentOrder<'_>]) -> String {
 }
 
 #[test]
-fn an_order_is_sent_as_far_as_permitted_and_wakes_if_it_is_new() {
+fn an_order_is_sent_as_far_as_its_scope_allows_and_wakes_if_it_is_new() {
     use Directive::{Hold, Stop};
-    use OrderPermit::{Order, Run, Stop as StopOnly};
+    use SendScope::{Everything, Generations, NothingNew};
     let stop = Stop { generation: 1 };
     let wings = [wing()];
     let cases: [(&[SentOrder<'_>], &str); 8] = [
-        (&[(Hold, &[], Order)], "hold, 0 wings"),
-        (&[(run(1), &wings, StopOnly)], "hold, 0 wings"),
-        (&[(run(1), &wings, Run)], "run 1, 0 wings, woken"),
-        (&[(run(1), &wings, Order)], "run 1, 1 wings, woken"),
-        (&[(run(1), &wings, Run), (run(1), &wings, Order)], "run 1, 1 wings, woken"),
-        (&[(run(1), &[], Order), (run(1), &[], Order)], "run 1, 0 wings"),
-        (&[(run(1), &[], Order), (stop, &[], StopOnly)], "stop 1, 0 wings, woken"),
-        (&[(run(1), &[], Order), (run(2), &[], StopOnly)], "run 1, 0 wings"),
+        (&[(Hold, &[], Everything)], "hold, 0 wings"),
+        (&[(run(1), &wings, NothingNew)], "hold, 0 wings"),
+        (&[(run(1), &wings, Generations)], "run 1, 0 wings, woken"),
+        (&[(run(1), &wings, Everything)], "run 1, 1 wings, woken"),
+        (&[(run(1), &wings, Generations), (run(1), &wings, Everything)], "run 1, 1 wings, woken"),
+        (&[(run(1), &[], Everything), (run(1), &[], Everything)], "run 1, 0 wings"),
+        (&[(run(1), &[], Everything), (stop, &[], NothingNew)], "stop 1, 0 wings, woken"),
+        (&[(run(1), &[], Everything), (run(2), &[], NothingNew)], "run 1, 0 wings"),
     ];
     for (orders, expected) in cases {
         assert_eq!(assignment_after(orders), expected, "{orders:?}");

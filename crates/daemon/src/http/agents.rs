@@ -20,7 +20,7 @@ use infill_lifecycle::{AuthenticatedHello, MAX_GENERATION};
 use infill_model::{Job, JobId, LendingMode, NodeName, RunSpec, UserId, clock::now, lead_of_wing};
 
 use super::extended_jobs::own_places;
-use super::signed_requests::VerifiedOrder;
+use super::signed_requests::VerifiedRequest;
 use super::{JsonBody, RequestDenial, auth, random};
 
 /// How often an open poll counts as a heartbeat.
@@ -29,7 +29,7 @@ const LIVENESS_INTERVAL: Duration = Duration::from_secs(2);
 /// `POST /v1/agent/hello`: checks an agent and admits it.
 pub(crate) async fn handle_hello(
     State(context): State<Arc<DaemonContext>>,
-    VerifiedOrder { uid: proved, session, order: hello }: VerifiedOrder<AgentHello>,
+    VerifiedRequest { uid: proved, session, request: hello }: VerifiedRequest<AgentHello>,
 ) -> Result<Json<AgentWelcome>, RequestDenial> {
     if let Some(running) = hello.running.filter(|generation| *generation > MAX_GENERATION) {
         tracing::warn!(job = %hello.job, node = %hello.node, running, "an agent was refused: no such generation");
@@ -55,7 +55,7 @@ pub(crate) async fn handle_hello(
         spec: hello.spec.map(RunSpec::clamp_to_bounds),
     };
     match context.admit_agent(lead, authenticated, pass, now()) {
-        AgentAdmission::Taken => {}
+        AgentAdmission::Admitted => {}
         AgentAdmission::Refused => return Err(worker_gone()),
         AgentAdmission::Early => {
             let text = "the daemon has just started and does not know this worker yet; try again";

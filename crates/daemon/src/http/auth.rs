@@ -62,7 +62,7 @@ pub(crate) async fn verify_proof(
     // The check of a token may wait long for Slurm. A separate limit keeps false tokens from delaying others.
     let limit = match presented.credential {
         Credential::Munge(_) => limit,
-        Credential::Jwt(_) => &context.doors.limits.tokens,
+        Credential::Jwt(_) => &context.access.limits.tokens,
     };
     // Each check is a process or a request of its own, and so is each seal.
     let permit = acquire_permit(limit, PERMIT_TIMEOUT).await;
@@ -72,7 +72,7 @@ pub(crate) async fn verify_proof(
     let Some(to) = &presented.to else { return Ok(VerifiedIdentity { uid, session: None }) };
     // The session is opened before the refusal below, so that the refusal is signed too.
     let session = slot.open_session(context, uid, presented).await?;
-    if !context.doors.is_own_address(to) {
+    if !context.access.is_own_address(to) {
         tracing::warn!(purpose, %uid, to, "a proof was refused: it is for another daemon");
         let what = format!("{to:?} is not a name of this daemon (add it to daemon.names if it should be)");
         return Err(RequestDenial::new(StatusCode::MISDIRECTED_REQUEST, what));
@@ -130,7 +130,7 @@ pub(crate) async fn require_admin(context: &DaemonContext, uid: UserId) -> Resul
 
 /// Refuses users who are neither administrators nor operators of Slurm.
 pub(crate) async fn require_operator(context: &DaemonContext, uid: UserId) -> Result<(), RequestDenial> {
-    let is_operator = name_of(uid).await.is_some_and(|name| context.doors.is_operator(&name));
+    let is_operator = name_of(uid).await.is_some_and(|name| context.access.is_operator(&name));
     if is_operator || is_admin(context, uid).await {
         return Ok(());
     }

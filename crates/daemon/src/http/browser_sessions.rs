@@ -17,7 +17,7 @@ use infill_model::{UserId, clock};
 use infill_slurm::identity::{name_of, uid_of};
 use infill_store::StoreError;
 
-use super::signed_requests::VerifiedOrder;
+use super::signed_requests::VerifiedRequest;
 use super::{JsonBody, RequestDenial, auth, browser_guard, random};
 
 /// Longest time that a request waits until the sessions are saved for the next daemon.
@@ -39,12 +39,12 @@ pub(crate) async fn open_session(
     browser_guard::check_host_name(&context.config, &headers)?;
     let now = Instant::now();
     let person = context
-        .doors
+        .access
         .links
         .redeem_secret(&request.ticket, now)
         .ok_or_else(RequestDenial::not_authenticated)?;
     let secret = random::new_secret()?;
-    let sessions = &context.doors.sessions;
+    let sessions = &context.access.sessions;
     tracing::info!(uid = %person.uid, "a browser session begins");
     sessions.add_session(&secret, person.clone(), now);
     // If this fails, the reader needs a new link after the next daemon takes over.
@@ -57,7 +57,7 @@ pub(crate) async fn log_out(
     State(context): State<Arc<DaemonContext>>,
     headers: HeaderMap,
 ) -> Result<StatusCode, RequestDenial> {
-    let person = context.doors.sessions.redeem_secret(&auth::bearer_secret(&headers)?, Instant::now());
+    let person = context.access.sessions.redeem_secret(&auth::bearer_secret(&headers)?, Instant::now());
     let person = person.ok_or_else(RequestDenial::not_authenticated)?;
     tracing::info!(uid = %person.uid, "a browser session ends");
     save_ended(&context).await?;
@@ -68,7 +68,7 @@ pub(crate) async fn log_out(
 /// yet.
 pub(crate) async fn revoke_sessions(
     State(context): State<Arc<DaemonContext>>,
-    VerifiedOrder { uid, order: request, .. }: VerifiedOrder<RevokeRequest>,
+    VerifiedRequest { uid, request, .. }: VerifiedRequest<RevokeRequest>,
 ) -> Result<Json<RevokedSessions>, RequestDenial> {
     let owner = match &request.user {
         None => Some(uid),
@@ -78,8 +78,8 @@ pub(crate) async fn revoke_sessions(
         auth::require_operator(&context, uid).await?;
     }
     let name = request.user.as_deref();
-    context.doors.links.end_matching(|person| belongs_to(person, owner, name));
-    let sessions = context.doors.sessions.end_matching(|person| belongs_to(person, owner, name));
+    context.access.links.end_matching(|person| belongs_to(person, owner, name));
+    let sessions = context.access.sessions.end_matching(|person| belongs_to(person, owner, name));
     tracing::info!(%uid, user = ?request.user, sessions, "browser sessions were revoked");
     save_ended(&context).await?;
     Ok(Json(RevokedSessions { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) }))
@@ -93,7 +93,7 @@ fn belongs_to(person: &AuthenticatedUser, owner: Option<UserId>, name: Option<&s
 
 /// Removes ended sessions from the store.
 async fn save_ended(context: &DaemonContext) -> Result<(), RequestDenial> {
-    context.doors.saved_sessions_stale.store(true, Ordering::Relaxed);
+    context.access.saved_sessions_stale.store(true, Ordering::Relaxed);
     let what = "the sessions have ended, but the store does not answer: a daemon that starts before it does \
                 would accept them again";
     try_save(context).await.map_err(|()| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, what))
@@ -111,9 +111,9 @@ async fn try_save(context: &DaemonContext) -> Result<(), ()> {
 
 async fn save_sessions(context: &DaemonContext) -> Result<(), StoreError> {
     let _lock = context.save_locks.sessions.lock().await;
-    let saved = context.doors.sessions.serialize_active(Instant::now(), clock::now());
+    let saved = context.access.sessions.serialize_active(Instant::now(), clock::now());
     context.store.put_setting(SESSIONS_SETTING, &saved).await?;
-    context.doors.saved_sessions_stale.store(false, Ordering::Relaxed);
+    context.access.saved_sessions_stale.store(false, Ordering::Relaxed);
     Ok(())
 }
 
@@ -127,7 +127,7 @@ pub(crate) async fn watch_accounts(context: Arc<DaemonContext>) {
             missing = check_accounts(&context, &missing, name_of).await;
             last_check = Instant::now();
         }
-        if context.doors.saved_sessions_stale.load(Ordering::Relaxed) {
+        if context.access.saved_sessions_stale.load(Ordering::Relaxed) {
             // A failure is logged, and the next pass tries again.
             let _ = try_save(&context).await;
         }
@@ -143,11 +143,11 @@ pub(crate) async fn check_accounts(
     lookup: impl AsyncFn(UserId) -> Option<String>,
 ) -> BTreeSet<UserId> {
     let mut newly_missing = BTreeSet::new();
-    for person in context.doors.sessions.active_users(Instant::now()) {
+    for person in context.access.sessions.active_users(Instant::now()) {
         // A user who never had a name cannot lose it.
         let Some(name) = &person.name else { continue };
         // Each look-up is a process.
-        let Ok(_permit) = context.doors.limits.people.acquire().await else { break };
+        let Ok(_permit) = context.access.limits.people.acquire().await else { break };
         let found = lookup(person.uid).await;
         if found.as_ref() == Some(name) {
             continue;
@@ -156,9 +156,9 @@ pub(crate) async fn check_accounts(
             newly_missing.insert(person.uid);
             continue;
         }
-        context.doors.links.end_matching(|other| *other == person);
-        context.doors.sessions.end_matching(|other| *other == person);
-        context.doors.saved_sessions_stale.store(true, Ordering::Relaxed);
+        context.access.links.end_matching(|other| *other == person);
+        context.access.sessions.end_matching(|other| *other == person);
+        context.access.saved_sessions_stale.store(true, Ordering::Relaxed);
         tracing::info!(uid = %person.uid, "an account is gone, and its browser sessions have ended");
     }
     newly_missing

@@ -8,10 +8,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::context::{COLLECTIVES_SETTING, DaemonContext};
-use infill_api::{CollectivesView, ImportCollectivesRequest, SCHEMA};
+use infill_api::{CollectivesView, ImportCollectivesRequest, SCHEMA_VERSION};
 use infill_model::{SiteCollectives, TypeCollectives, clock::now};
 
-use super::signed_requests::VerifiedOrder;
+use super::signed_requests::VerifiedRequest;
 use super::{RequestDenial, auth};
 
 /// Largest body of an import: the most rows that a node type may have, of 125 bytes each. The body of a
@@ -19,7 +19,7 @@ use super::{RequestDenial, auth};
 pub(crate) const MAX_IMPORT_BODY: usize = 250 * 1024;
 
 fn collectives_view(site: SiteCollectives) -> CollectivesView {
-    CollectivesView { schema: SCHEMA, types: site.types }
+    CollectivesView { schema: SCHEMA_VERSION, types: site.types }
 }
 
 /// `GET /v1/collectives`. The table is about nodes alone, so all readers may see it.
@@ -31,7 +31,7 @@ pub(crate) async fn show_collectives(State(context): State<Arc<DaemonContext>>) 
 /// `POST /v1/collectives/import`.
 pub(crate) async fn import_collectives(
     State(context): State<Arc<DaemonContext>>,
-    VerifiedOrder { uid, order: request, .. }: VerifiedOrder<ImportCollectivesRequest>,
+    VerifiedRequest { uid, request, .. }: VerifiedRequest<ImportCollectivesRequest>,
 ) -> Result<Json<CollectivesView>, RequestDenial> {
     auth::require_admin(&context, uid).await?;
     let ImportCollectivesRequest { node_type, rows, .. } = request;
@@ -77,9 +77,11 @@ mod tests {
         let body = serde_json::to_vec(&request(who, rows)).unwrap();
         let request =
             Request::post("/").header("content-type", "application/json").body(body.into()).unwrap();
-        let Json(view) =
-            import_collectives(State(context.clone()), VerifiedOrder::from_request(request, context).await?)
-                .await?;
+        let Json(view) = import_collectives(
+            State(context.clone()),
+            VerifiedRequest::from_request(request, context).await?,
+        )
+        .await?;
         Ok(view.types.iter().map(|table| table.rows.len()).sum())
     }
 

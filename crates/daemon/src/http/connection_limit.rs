@@ -287,7 +287,7 @@ impl Drop for RequestGuard {
 mod tests {
     use super::*;
 
-    const LIMITS: ConnectionLimits = ConnectionLimits { connections: 4, a_host: 2 };
+    const LIMITS: ConnectionLimits = ConnectionLimits { connections: 4, per_host: 2 };
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         use tokio::net::TcpStream;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let limits = ConnectionLimits { connections: 20, a_host: 20 };
+        let limits = ConnectionLimits { connections: 20, per_host: 20 };
         let listener = LimitedListener::new(listener, limits, None);
         let connections = listener.connections.clone();
         let router = axum::Router::new()

@@ -13,7 +13,7 @@ pub struct ConnectionLimits {
     pub connections: usize,
     /// Most connections from one other host. The daemon's own host has no such limit, because a proxy there
     /// may stand for all clients.
-    pub a_host: usize,
+    pub per_host: usize,
 }
 
 /// One connection.
@@ -64,7 +64,7 @@ impl ConnectionTable {
     /// or `None` where no connection is idle.
     pub fn admit_connection(&mut self, host: IpAddr, limits: ConnectionLimits, now: Instant) -> Option<u64> {
         let of_host = self.hosts.get(&host);
-        if !host.is_loopback() && of_host.is_some_and(|of_host| of_host.all >= limits.a_host) {
+        if !host.is_loopback() && of_host.is_some_and(|of_host| of_host.all >= limits.per_host) {
             let (_, oldest) = of_host?.idle.first().copied()?;
             self.evict_connection(oldest);
         }
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: ConnectionLimits = ConnectionLimits { connections: 4, a_host: 2 };
+    const LIMITS: ConnectionLimits = ConnectionLimits { connections: 4, per_host: 2 };
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn host(n: u8) -> IpAddr {
@@ -194,7 +194,7 @@ mod tests {
     fn an_address_with_many_idle_connections_loses_one_first() {
         let mut table = ConnectionTable::default();
         let now = Instant::now();
-        let limits = ConnectionLimits { connections: 4, a_host: 4 };
+        let limits = ConnectionLimits { connections: 4, per_host: 4 };
         let alone = table.admit_connection(host(1), limits, now).unwrap();
         let mut later = (1..10).map(|at| now + Duration::from_secs(at));
         let crowd: Vec<u64> =

@@ -9,13 +9,13 @@ use crate::context::{CONTROL_SETTING, DaemonContext};
 use crate::round_trigger::RoundUrgency;
 use infill_api::ControlRequest;
 
-use super::signed_requests::VerifiedOrder;
+use super::signed_requests::VerifiedRequest;
 use super::{RequestDenial, auth};
 
 /// `POST /v1/control`.
 pub(crate) async fn handle_control(
     State(context): State<Arc<DaemonContext>>,
-    VerifiedOrder { uid, order: request, .. }: VerifiedOrder<ControlRequest>,
+    VerifiedRequest { uid, request, .. }: VerifiedRequest<ControlRequest>,
 ) -> Result<StatusCode, RequestDenial> {
     auth::require_admin(&context, uid).await?;
     let word = request.control.word();

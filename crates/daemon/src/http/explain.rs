@@ -12,7 +12,7 @@ use super::{RequestDenial, live_status, parse_zone};
 use crate::context::DaemonContext;
 use crate::redaction::ApiReader;
 use crate::views::WhichNodes;
-use infill_api::{ExplainQuery, ExplainView, SCHEMA};
+use infill_api::{ExplainQuery, ExplainView, SCHEMA_VERSION};
 use infill_model::{JobId, clock::now};
 use infill_present::phrases::{DisplayClock, explain};
 
@@ -26,10 +26,10 @@ pub(crate) async fn explain_subject(
     let Path(subject) = subject?;
     let Query(query) = query?;
     let when = DisplayClock { now: now(), zone: parse_zone(query.zone)? };
-    let limit = context.doors.fits.clone();
+    let limit = context.access.fits.clone();
     let explaining =
         async move { run_blocking(move || explanation_lines(&context, &viewer, &subject, when)).await? };
-    Ok(Json(ExplainView { schema: SCHEMA, lines: run_limited(&limit, explaining).await? }))
+    Ok(Json(ExplainView { schema: SCHEMA_VERSION, lines: run_limited(&limit, explaining).await? }))
 }
 
 fn explanation_lines(
@@ -40,7 +40,7 @@ fn explanation_lines(
 ) -> Result<Vec<String>, RequestDenial> {
     let job = subject.parse().ok().map(JobId);
     let which = if job.is_some() { WhichNodes::None } else { WhichNodes::Called(subject) };
-    let status = live_status::visible_status(context, viewer, context.doors.private_data(), which);
+    let status = live_status::visible_status(context, viewer, context.access.private_data(), which);
     let round = context.lock_state().round.clone();
     let explained = match job {
         Some(id) => explain::explain_job(id, &status, round, Vec::new()),

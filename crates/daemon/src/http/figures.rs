@@ -16,7 +16,7 @@ use crate::hour_cache;
 use crate::redaction::ApiReader;
 use crate::response_cache::FigureCacheKey;
 use crate::timeline::{HOUR_SECS, hour_of};
-use infill_api::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, MOST_DELAYS, SCHEMA};
+use infill_api::{FigureKind, FigureQuery, FigureView, MAX_DELAYS, MAX_FIGURE_SECS, SCHEMA_VERSION};
 use infill_model::{MainDelay, NodeTimeUsage, UnixTime, clock::now};
 use infill_present::charts::{StackedArea, TimeFigure, TimeMarks};
 
@@ -60,12 +60,12 @@ pub(crate) async fn get_figure(
     let Path(kind) = kind?;
     let Query(query) = query?;
     check_query(&query)?;
-    let is_private = context.doors.private_data().jobs && !viewer.all;
+    let is_private = context.access.private_data().jobs && !viewer.all;
     let key = FigureCacheKey { kind, query, is_private };
-    let snapshot_at = *context.response_cache.looked.borrow();
+    let snapshot_at = *context.response_cache.snapshot_times.borrow();
     let answer = context.response_cache.figures.entry_for(snapshot_at, key);
     let body = answer
-        .get_or_try_init(|| run_limited(&context.doors.sums, render_figure(context.clone(), key)))
+        .get_or_try_init(|| run_limited(&context.access.sums, render_figure(context.clone(), key)))
         .await?
         .clone();
     Ok(([(CONTENT_TYPE, "application/json")], body))
@@ -89,7 +89,7 @@ async fn render_figure(
 }
 
 fn check_query(query: &FigureQuery) -> Result<(), RequestDenial> {
-    check_span(query.from, query.to, LONGEST_FIGURE_SECS)?;
+    check_span(query.from, query.to, MAX_FIGURE_SECS)?;
     parse_zone(query.zone).map(drop)
 }
 
@@ -118,13 +118,13 @@ async fn load_figure(
         }
         FigureKind::NodeTime => {
             let begin = hour_of(from);
-            let max_hours = (LONGEST_FIGURE_SECS / HOUR_SECS) as u32 + 1;
+            let max_hours = (MAX_FIGURE_SECS / HOUR_SECS) as u32 + 1;
             let hours = store.node_time_by_hour(begin, to, max_hours).await?;
             FigureSource::Hours(
                 hours.into_iter().map(|(begin, spent)| (begin, secs_by_use(&spent))).collect(),
             )
         }
-        FigureKind::Delays => FigureSource::Delays(store.delays_between(from, to, MOST_DELAYS).await?),
+        FigureKind::Delays => FigureSource::Delays(store.delays_between(from, to, MAX_DELAYS).await?),
     })
 }
 
@@ -195,7 +195,7 @@ fn area_figure(
     let heads =
         std::iter::once("from").chain(kinds.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
     let svg = Some(drawing.to_svg()?);
-    Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
+    Ok(FigureView { schema: SCHEMA_VERSION, title: title.to_owned(), heads, rows, svg })
 }
 
 fn dot_figure(delays: &[MainDelay], query: &FigureQuery) -> anyhow::Result<FigureView> {
@@ -220,7 +220,7 @@ fn dot_figure(delays: &[MainDelay], query: &FigureQuery) -> anyhow::Result<Figur
         let cause = if delay.planned { "a planned start" } else { "a preemption" };
         rows.push(vec![json!(delay.at), json!(round_to_cents(delay.secs)), json!(cause)]);
     }
-    Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
+    Ok(FigureView { schema: SCHEMA_VERSION, title: title.to_owned(), heads, rows, svg })
 }
 
 fn round_to_cents(value: f64) -> f64 {

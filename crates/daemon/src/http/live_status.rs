@@ -17,7 +17,7 @@ use crate::redaction::{ApiReader, RedactionFilter, VisibilityClass};
 use crate::response_cache::StatusVersion;
 use crate::views::WhichNodes;
 use crate::{metrics, rounds, views};
-use infill_api::{DaemonStatus, GenerationsView, RoundView, SCHEMA, StatusQuery};
+use infill_api::{DaemonStatus, GenerationsView, RoundView, SCHEMA_VERSION, StatusQuery};
 use infill_model::{JobId, PrivateData, UnixTime, clock::now};
 
 use super::RequestDenial;
@@ -65,7 +65,7 @@ pub(crate) async fn get_status(
     query: Result<Query<StatusQuery>, QueryRejection>,
 ) -> Result<Response, RequestDenial> {
     let Query(query) = query?;
-    let private = context.doors.private_data();
+    let private = context.access.private_data();
     let which = if query.nodes { WhichNodes::All } else { WhichNodes::None };
     if !query.shared {
         return Ok(Json(visible_status(&context, &viewer, private, which)).into_response());
@@ -84,7 +84,7 @@ pub(crate) async fn get_status(
 
 /// When the last snapshot was read or the last round planned, and what else a status must show at once.
 fn status_version(context: &DaemonContext) -> (UnixTime, StatusVersion) {
-    let snapshot_at = *context.response_cache.looked.borrow();
+    let snapshot_at = *context.response_cache.snapshot_times.borrow();
     let state = context.lock_state();
     let round = state.round.as_ref().map_or(UnixTime(0), |round| round.report.at);
     let problems = state.health.problem_sentences();
@@ -117,7 +117,7 @@ pub(crate) async fn get_round(
 pub(crate) fn visible_round(context: &DaemonContext, viewer: &ApiReader, round: RoundView) -> RoundView {
     // The owners at that time count, because Slurm may have given the same numbers to other jobs since.
     let owners = round.report.owners.clone();
-    let private = context.doors.private_data();
+    let private = context.access.private_data();
     RedactionFilter::new(viewer, private, &|job| owners.get(&job).copied()).redact_round(round)
 }
 
@@ -126,7 +126,7 @@ pub(crate) async fn get_plan(
     State(context): State<Arc<DaemonContext>>,
     Extension(viewer): Extension<ApiReader>,
 ) -> Result<Json<RoundView>, RequestDenial> {
-    let lock = context.doors.planning.clone().try_lock_owned().map_err(|_| {
+    let lock = context.access.planning.clone().try_lock_owned().map_err(|_| {
         RequestDenial::new(StatusCode::TOO_MANY_REQUESTS, "another plan is being computed; try again")
     })?;
     // The plan is computed even if the reader hangs up, so that the pause after it applies.
@@ -147,7 +147,7 @@ async fn plan_after_pause(
     let input = context.lock_state().round_input(true, now());
     let input = input
         .ok_or_else(|| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet"))?;
-    let view = rounds::plan_round(&context.doors.planner, context.config.clone(), input).await;
+    let view = rounds::plan_round(&context.access.planner, context.config.clone(), input).await;
     *next_start = Some(Instant::now() + (began.elapsed() * PAUSE_PER_PLAN).min(MAX_PLAN_PAUSE));
     let mut view = view.map_err(|e| {
         // The error may name jobs and nodes that the reader may not see, so it is only logged.
@@ -165,8 +165,9 @@ pub(crate) async fn list_generations(
     Path(id): Path<u32>,
 ) -> Result<Json<GenerationsView>, RequestDenial> {
     let job = JobId(id);
-    let private = context.doors.private_data();
-    let list = GenerationsView { schema: SCHEMA, generations: context.store.list_generations(job).await? };
+    let private = context.access.private_data();
+    let list =
+        GenerationsView { schema: SCHEMA_VERSION, generations: context.store.list_generations(job).await? };
     let present = {
         let state = context.lock_state();
         state.fleet.job_details(job).map(|details| (state.job_owner(job), details.submitted_at))

@@ -94,7 +94,7 @@ async fn identify_user(
 ) -> Result<Response, RequestDenial> {
     browser_guard::refuse_cross_site(request.headers())?;
     let _permit = context
-        .doors
+        .access
         .limits
         .proxy
         .try_acquire()
@@ -113,14 +113,14 @@ async fn identify_user(
 
 /// The user of that name. A web server can never name root or the daemon's user.
 async fn find_user(context: &DaemonContext, name: &str) -> Option<AuthenticatedUser> {
-    let cached = &context.doors.proxy_users;
+    let cached = &context.access.proxy_users;
     let key = Secret(name.to_owned());
     let now = Instant::now();
     if let Some(person) = cached.find_user(&key, now) {
         return Some(person);
     }
     // Each look-up is a process.
-    let _permit = context.doors.limits.people.acquire().await.ok()?;
+    let _permit = context.access.limits.people.acquire().await.ok()?;
     if let Some(person) = cached.find_user(&key, now) {
         return Some(person);
     }

@@ -65,7 +65,7 @@ pub(crate) async fn authenticate_reader(
 /// The reader of a session whose key has signed this request.
 fn find_session_reader(context: &DaemonContext, proved: ProvedRequest) -> Result<ApiReader, RequestDenial> {
     let ProvedRequest { session, counter } = proved;
-    let person = context.doors.readers.accept_request(&Secret(session), counter, Instant::now());
+    let person = context.access.readers.accept_request(&Secret(session), counter, Instant::now());
     Ok(to_reader(context, person.ok_or_else(RequestDenial::not_authenticated)?))
 }
 
@@ -90,23 +90,24 @@ async fn identify_reader(
     let scheme = value.to_str().ok().and_then(|value| value.split_once(' ')).map(|(scheme, _)| scheme);
     let scheme = scheme.ok_or_else(RequestDenial::not_authenticated)?;
     if scheme == headers::TICKET_SCHEME {
-        let doors = &context.doors;
+        let access = &context.access;
         let secret = auth::bearer_secret(sent)?;
-        let person = doors.tickets.find_user(&secret, now).or_else(|| doors.sessions.find_user(&secret, now));
+        let person =
+            access.tickets.find_user(&secret, now).or_else(|| access.sessions.find_user(&secret, now));
         return Ok((to_reader(context, person.ok_or_else(RequestDenial::not_authenticated)?), None));
     }
     let presented = auth::PresentedCredential::from_headers(sent)?;
     let verified =
-        auth::verify_proof(context, &context.doors.limits.people, slot, READ_PURPOSE, &presented).await?;
+        auth::verify_proof(context, &context.access.limits.people, slot, READ_PURPOSE, &presented).await?;
     let person = AuthenticatedUser { uid: verified.uid, name: name_of(verified.uid).await };
     let ticket = match verified.session {
         Some(session) => {
-            context.doors.readers.add_session(&Secret(session), person.clone(), Instant::now());
+            context.access.readers.add_session(&Secret(session), person.clone(), Instant::now());
             None
         }
         None => {
             let ticket = random::new_secret()?;
-            context.doors.tickets.add_session(&ticket, person.clone(), Instant::now());
+            context.access.tickets.add_session(&ticket, person.clone(), Instant::now());
             Some(ticket)
         }
     };
@@ -122,7 +123,7 @@ pub(crate) async fn prove_health(
     if request.headers().contains_key(headers::TO) {
         let slot = request.extensions().get::<SessionSlot>().cloned().unwrap_or_default();
         let presented = auth::PresentedCredential::from_headers(request.headers())?;
-        let limit = &context.doors.limits.health;
+        let limit = &context.access.limits.health;
         auth::verify_proof(&context, limit, &slot, headers::HEALTH_PURPOSE, &presented).await?;
     }
     Ok(next.run(request).await)
@@ -131,5 +132,5 @@ pub(crate) async fn prove_health(
 fn to_reader(context: &DaemonContext, person: AuthenticatedUser) -> ApiReader {
     let is_admin = person.name.as_ref().is_some_and(|name| context.config.daemon.admins.contains(name));
     let trusted = is_admin || auth::is_daemon_user(person.uid);
-    context.doors.to_reader(person, trusted)
+    context.access.to_reader(person, trusted)
 }

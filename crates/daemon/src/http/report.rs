@@ -12,7 +12,7 @@ use crate::context::DaemonContext;
 use crate::hour_cache;
 use crate::redaction::{ApiReader, RedactionFilter, VisibilityClass};
 use crate::timeline::hour_of;
-use infill_api::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, SCHEMA, UsesView};
+use infill_api::{MAX_DELAYS, MAX_REPORT_SECS, ReportQuery, ReportView, SCHEMA_VERSION, UsesView};
 use infill_model::{LendingMode, UnixTime};
 
 /// `GET /v1/report`.
@@ -22,10 +22,10 @@ pub(crate) async fn get_report(
     query: Result<Query<ReportQuery>, QueryRejection>,
 ) -> Result<Json<ReportView>, RequestDenial> {
     let Query(ReportQuery { from, to }) = query?;
-    check_span(from, to, LONGEST_REPORT_SECS)?;
+    check_span(from, to, MAX_REPORT_SECS)?;
     // Only one reader of long sums at a time, so that the store answers rounds quickly.
-    let building = build_report(context.clone(), viewer, from, to, MOST_DELAYS);
-    Ok(Json(run_limited(&context.doors.sums, building).await?))
+    let building = build_report(context.clone(), viewer, from, to, MAX_DELAYS);
+    Ok(Json(run_limited(&context.access.sums, building).await?))
 }
 
 /// Builds the report on a stretch of time, with at most `most_delays` delays.
@@ -46,11 +46,11 @@ pub(super) async fn build_report(
     let uses = sum_usage(&context, begin, to).await?;
     let partition = context.config.slurm.partition.clone();
     let prices = context.config.report.clone();
-    let private = context.doors.private_data();
+    let private = context.access.private_data();
     let is_partial = VisibilityClass::for_reader(&viewer, private) != VisibilityClass::All;
     let lends_parts = context.config.gaps.lend != LendingMode::Nodes;
     let view = ReportView {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         from,
         to,
         partition,

@@ -44,7 +44,7 @@ impl SessionSlot {
         presented: &PresentedCredential,
     ) -> Result<String, RequestDenial> {
         let session = random::random_hex(SESSION_BYTES)?;
-        let key = context.doors.session_key(&session).ok_or_else(no_keys_denial)?;
+        let key = context.access.session_key(&session).ok_or_else(no_keys_denial)?;
         let payload = seal_payload(presented.job, &presented.nonce, &session, &key);
         let seal = match &presented.credential {
             Credential::Munge(_) => SessionSeal::Munge(
@@ -121,7 +121,7 @@ async fn verify_request(
     let (parts, body) = request.into_parts();
     let (proved, mac) = read_claim(&parts.headers).ok_or_else(RequestDenial::not_authenticated)?;
     let bytes = read_body(body).await?;
-    let key = context.doors.session_key(&proved.session).ok_or_else(no_keys_denial)?;
+    let key = context.access.session_key(&proved.session).ok_or_else(no_keys_denial)?;
     if !key.verify_request(&mac, route, proved.counter, &bytes) {
         return Err(RequestDenial::not_authenticated());
     }

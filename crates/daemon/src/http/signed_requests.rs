@@ -26,7 +26,7 @@ use super::sealed_sessions::SessionSlot;
 use super::{BODY_TIMEOUT, RequestDenial, auth, body_timeout};
 
 /// A request that is bound to its sender's credential.
-pub(crate) trait Ordered: DeserializeOwned + Send {
+pub(crate) trait CredentialBound: DeserializeOwned + Send {
     /// Purpose of the credential.
     const PURPOSE: &str;
     /// The proof in the body, from clients that do not support sealed sessions.
@@ -38,14 +38,14 @@ pub(crate) trait Ordered: DeserializeOwned + Send {
     /// Whether the body may be long, so that only a few are read at a time.
     const IS_LONG: bool = false;
     /// Limits the checks of these credentials.
-    fn check_limit(doors: &AccessControl) -> &Semaphore {
-        &doors.limits.people
+    fn check_limit(access: &AccessControl) -> &Semaphore {
+        &access.limits.people
     }
 }
 
-macro_rules! ordered {
+macro_rules! credential_bound {
     ($($request:ty: $purpose:expr, long: $long:expr;)*) => {
-        $(impl Ordered for $request {
+        $(impl CredentialBound for $request {
             const PURPOSE: &str = $purpose;
             const IS_LONG: bool = $long;
             fn proof(&self) -> &BodyProof {
@@ -55,7 +55,7 @@ macro_rules! ordered {
     };
 }
 
-ordered! {
+credential_bound! {
     ControlRequest: "control", long: false;
     ForgetRequest: "profiles", long: false;
     ImportRequest: "profiles", long: true;
@@ -65,7 +65,7 @@ ordered! {
     RevokeRequest: REVOKE_PURPOSE, long: false;
 }
 
-impl Ordered for AgentHello {
+impl CredentialBound for AgentHello {
     const PURPOSE: &str = "hello";
     fn proof(&self) -> &BodyProof {
         &self.proof
@@ -73,22 +73,22 @@ impl Ordered for AgentHello {
     fn job(&self) -> Option<JobId> {
         Some(self.job)
     }
-    fn check_limit(doors: &AccessControl) -> &Semaphore {
-        &doors.limits.hellos
+    fn check_limit(access: &AccessControl) -> &Semaphore {
+        &access.limits.hellos
     }
 }
 
 /// A request and its proved sender.
-pub(crate) struct VerifiedOrder<T> {
+pub(crate) struct VerifiedRequest<T> {
     /// The user who sent the request.
     pub uid: UserId,
     /// The session that the answer opens; `None` for clients that do not support sessions.
     pub session: Option<String>,
     /// The request.
-    pub order: T,
+    pub request: T,
 }
 
-impl<T: Ordered> FromRequest<Arc<DaemonContext>> for VerifiedOrder<T> {
+impl<T: CredentialBound> FromRequest<Arc<DaemonContext>> for VerifiedRequest<T> {
     type Rejection = RequestDenial;
 
     async fn from_request(request: Request, context: &Arc<DaemonContext>) -> Result<Self, RequestDenial> {
@@ -97,7 +97,7 @@ impl<T: Ordered> FromRequest<Arc<DaemonContext>> for VerifiedOrder<T> {
         let (parts, body) = request.into_parts();
         // The permit is held until the sender is proved, so that unproved bytes cannot fill the memory.
         let _permit = if T::IS_LONG {
-            let permit = auth::acquire_permit(&context.doors.limits.long, PERMIT_TIMEOUT).await;
+            let permit = auth::acquire_permit(&context.access.limits.long, PERMIT_TIMEOUT).await;
             Some(permit.map_err(RequestDenial::from)?)
         } else {
             None
@@ -109,28 +109,28 @@ impl<T: Ordered> FromRequest<Arc<DaemonContext>> for VerifiedOrder<T> {
             guard.mark_received();
         }
         let copy = Request::from_parts(parts.clone(), Body::from(bytes.clone()));
-        let Json(order) = Json::<T>::from_request(copy, context).await.map_err(RequestDenial::from)?;
-        let presented = presented_credential(&parts, &bytes, &order)?;
-        let limit = T::check_limit(&context.doors);
+        let Json(content) = Json::<T>::from_request(copy, context).await.map_err(RequestDenial::from)?;
+        let presented = presented_credential(&parts, &bytes, &content)?;
+        let limit = T::check_limit(&context.access);
         let verified = auth::verify_proof(context, limit, &slot, T::PURPOSE, &presented).await?;
-        Ok(VerifiedOrder { uid: verified.uid, session: verified.session, order })
+        Ok(VerifiedRequest { uid: verified.uid, session: verified.session, request: content })
     }
 }
 
 /// The credential of a request. New clients send it in headers, where it must name the daemon and binds the
 /// body. Old clients send it in the body.
-fn presented_credential<T: Ordered>(
+fn presented_credential<T: CredentialBound>(
     parts: &Parts,
     body: &Bytes,
-    order: &T,
+    request: &T,
 ) -> Result<auth::PresentedCredential, RequestDenial> {
     if parts.headers.contains_key(AUTHORIZATION) {
         let from_headers = auth::PresentedCredential::from_headers(&parts.headers)?.require_target()?;
         let digest = request_digest(parts.uri.path(), body);
-        return Ok(auth::PresentedCredential { job: order.job(), order: Some(digest), ..from_headers });
+        return Ok(auth::PresentedCredential { job: request.job(), order: Some(digest), ..from_headers });
     }
-    let proof = order.proof().clone();
+    let proof = request.proof().clone();
     let credential = proof.credential.ok_or_else(RequestDenial::not_authenticated)?;
     let nonce = proof.nonce.ok_or_else(RequestDenial::not_authenticated)?;
-    Ok(auth::PresentedCredential { credential, nonce, job: order.job(), to: None, order: None })
+    Ok(auth::PresentedCredential { credential, nonce, job: request.job(), to: None, order: None })
 }

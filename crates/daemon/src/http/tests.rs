@@ -125,7 +125,7 @@ impl Daemon {
 
     fn keep_private(&self, private: PrivateData) {
         let operators = ["bin".to_owned()].into();
-        self.context.doors.set_privacy(PrivacyRules { private, operators });
+        self.context.access.set_privacy(PrivacyRules { private, operators });
     }
 }
 
@@ -141,7 +141,7 @@ async fn look(context: &DaemonContext) {
         context.run_actions(actions);
         state.round_input(true, at).unwrap()
     };
-    let mut view = rounds::plan_round(&context.doors.planner, context.config.clone(), input).await.unwrap();
+    let mut view = rounds::plan_round(&context.access.planner, context.config.clone(), input).await.unwrap();
     let mut state = context.lock_state();
     view.report.owners = state.job_owners(&view.report);
     state.round = Some(view);

@@ -23,8 +23,8 @@ use crate::response_cache::MapCacheKey;
 use crate::timeline;
 use crate::timeline::{MapRequest, MapRows, USE_KINDS, UsageHour, UsageMap};
 use infill_api::{
-    LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, SCHEMA, TimelineQuery, TimelineRows,
-    TimelineView,
+    MAX_TIMELINE_CELLS, MAX_TIMELINE_PIXELS, MAX_TIMELINE_SECS, NodeRow, SCHEMA_VERSION, TimelineQuery,
+    TimelineRows, TimelineView,
 };
 use infill_model::{JobId, PrivateData, UnixTime, UserId, clock::now};
 
@@ -47,13 +47,13 @@ pub async fn get_timeline(
     let Query(query) = query?;
     check_query(&query)?;
     if let Some(after) = query.after {
-        let mut looked = context.response_cache.looked.subscribe();
+        let mut snapshot_times = context.response_cache.snapshot_times.subscribe();
         // After the timeout, the reader gets the present data.
-        let _ = tokio::time::timeout(NEWS_TIMEOUT, looked.wait_for(|at| *at > after)).await;
+        let _ = tokio::time::timeout(NEWS_TIMEOUT, snapshot_times.wait_for(|at| *at > after)).await;
     }
     let packed = accepts_gzip(&headers);
     let recent = context.lock_state().recent_hours();
-    let private = context.doors.private_data();
+    let private = context.access.private_data();
     let key = MapCacheKey {
         query: TimelineQuery { after: None, ..query },
         class: VisibilityClass::for_reader(&viewer, private),
@@ -64,7 +64,7 @@ pub async fn get_timeline(
     let body = answer
         .get_or_try_init(|| {
             let rendering = render_timeline(context.clone(), viewer, private, key, recent);
-            run_limited(&context.doors.fits, rendering)
+            run_limited(&context.access.fits, rendering)
         })
         .await?
         .clone();
@@ -114,21 +114,21 @@ fn map_owners(context: &DaemonContext, map: &UsageMap) -> BTreeMap<JobId, Option
 }
 
 fn check_query(query: &TimelineQuery) -> Result<(), RequestDenial> {
-    check_span(query.from, query.to, LONGEST_TIMELINE_SECS)?;
+    check_span(query.from, query.to, MAX_TIMELINE_SECS)?;
     let reach = query.nodes_since.map_or(0, |since| query.to.0.saturating_sub(since.0));
-    if reach > LONGEST_TIMELINE_SECS {
+    if reach > MAX_TIMELINE_SECS {
         let what =
-            format!("nodes_since: expected at most {LONGEST_TIMELINE_SECS} seconds before to, not {reach}");
+            format!("nodes_since: expected at most {MAX_TIMELINE_SECS} seconds before to, not {reach}");
         return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
     }
     for (name, count) in [("rows", query.rows), ("columns", query.columns)] {
-        if !(1..=MOST_PIXELS).contains(&count) {
-            let what = format!("{name}: expected 1 to {MOST_PIXELS}, not {count}");
+        if !(1..=MAX_TIMELINE_PIXELS).contains(&count) {
+            let what = format!("{name}: expected 1 to {MAX_TIMELINE_PIXELS}, not {count}");
             return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
         }
     }
-    if query.rows * query.columns > MOST_CELLS {
-        let what = format!("rows, columns: expected at most {MOST_CELLS} cells");
+    if query.rows * query.columns > MAX_TIMELINE_CELLS {
+        let what = format!("rows, columns: expected at most {MAX_TIMELINE_CELLS} cells");
         return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
     }
     Ok(())
@@ -161,7 +161,7 @@ fn timeline_view(query: &TimelineQuery, seen: UnixTime, map: UsageMap) -> Timeli
             TimelineRows::Mixtures { rows: nodes, columns: query.columns, shares }
         }
     };
-    TimelineView { schema: SCHEMA, from: query.from, to: query.to, seen, nodes, first, count, rows }
+    TimelineView { schema: SCHEMA_VERSION, from: query.from, to: query.to, seen, nodes, first, count, rows }
 }
 
 /// Packs two shares into each byte, four bits each.

@@ -16,7 +16,7 @@ use crate::session_store::AuthenticatedUser;
 use infill_api::{LinkRequest, WebLink};
 use infill_slurm::identity::name_of;
 
-use super::signed_requests::VerifiedOrder;
+use super::signed_requests::VerifiedRequest;
 use super::{RequestDenial, random};
 
 /// The page loads from and sends to this daemon alone, and no other page may frame it.
@@ -55,10 +55,10 @@ pub(crate) async fn get_style() -> impl IntoResponse {
 /// `POST /v1/web/links`.
 pub(crate) async fn create_link(
     State(context): State<Arc<DaemonContext>>,
-    VerifiedOrder { uid, .. }: VerifiedOrder<LinkRequest>,
+    VerifiedRequest { uid, .. }: VerifiedRequest<LinkRequest>,
 ) -> Result<Json<WebLink>, RequestDenial> {
     let ticket = random::new_secret()?;
-    let links = &context.doors.links;
+    let links = &context.access.links;
     links.add_session(&ticket, AuthenticatedUser { uid, name: name_of(uid).await }, Instant::now());
     Ok(Json(WebLink { ticket, lasts_secs: links.lifetime().as_secs() }))
 }

@@ -138,7 +138,7 @@ async fn a_program_reads_the_notice_from_its_standard_input() {
     let file = dir.path().join("notice.json");
     let program = infill_testkit::write_script(dir.path().join("hook"), &format!("cat > {}", file.display()));
     let notice = AdminNotice {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         event: NoticeEvent::Leads,
         at: UnixTime(7),
         host: "ctl".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::timeline::UsageRun;
-use infill_api::{EndView, Hidden, JobView, NodeFailure, PlanView};
+use infill_api::{EndPrediction, HiddenCounts, JobView, NodeFailure, PlanView};
 use infill_model::{ExecPlan, GenerationRecord, JobVerdict, MalleableState, NodeName, NodeVerdict};
 use infill_testkit::samples;
 
@@ -86,7 +86,7 @@ fn job_with_all_parts(id: u32) -> JobView {
     let plan = ExecPlan::default();
     JobView {
         turn: "index 0.75".to_owned(),
-        ends: Some(EndView { low_secs: 1.0, median_secs: 2.0, high_secs: 3.0, predictable: true }),
+        ends: Some(EndPrediction { low_secs: 1.0, median_secs: 2.0, high_secs: 3.0, predictable: true }),
         plans: vec![PlanView {
             plan,
             runs: true,
@@ -197,7 +197,7 @@ fn a_status_counts_what_it_hides() {
     assert_eq!(shown.jobs.iter().map(|job| job.job.0).collect::<Vec<_>>(), [7]);
     assert_eq!(shown.nodes.iter().map(|node| node.node.as_str()).collect::<Vec<_>>(), ["n1"]);
     let nodes = [(NodeKind::Held, 2), (NodeKind::Gap, 1)].into();
-    assert_eq!(shown.hidden, Hidden { jobs: 2, job_nodes: 5, nodes });
+    assert_eq!(shown.hidden, HiddenCounts { jobs: 2, job_nodes: 5, nodes });
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_round_counts_what_it_hides() {
     assert_eq!(shown.report.jobs.iter().map(|job| job.job.0).collect::<Vec<_>>(), [7]);
     assert_eq!(shown.report.nodes.iter().map(|node| node.node.as_str()).collect::<Vec<_>>(), ["n1"]);
     let nodes = [(NodeKind::Held, 2), (NodeKind::Refused, 1)].into();
-    assert_eq!(shown.hidden, Hidden { jobs: 2, job_nodes: 5, nodes });
+    assert_eq!(shown.hidden, HiddenCounts { jobs: 2, job_nodes: 5, nodes });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::context::DaemonServices;
 use crate::effect_queue::EffectReceivers;
 use crate::planner_thread::{STILL_AT_WORK, TOO_SLOW};
-use infill_lifecycle::{Effect, OrderNumbers as _};
+use infill_lifecycle::{Effect, WingNumbers as _};
 use infill_model::{
     BaseState, DaemonMode, ExecPlan, Job, JobId, JobState, NodeName, PlannedNode, SnapshotDoubt, SolveStatus,
     UserId, wing_name,
@@ -162,21 +162,21 @@ async fn slurm_that_does_not_answer_is_a_problem_until_it_does() {
 }
 
 #[tokio::test]
-async fn order_numbers_are_fetched_when_they_run_low_unless_the_store_is_down() {
+async fn wing_numbers_are_fetched_when_they_run_low_unless_the_store_is_down() {
     let site = Site::new(1, |_| ()).await;
-    let next_number = || site.context.lock_state().fleet.orders.next_number();
+    let next_number = || site.context.lock_state().fleet.wing_numbers.next_number();
     site.context.lock_state().health.raise_problem(HealthProblem::Store("it sleeps".to_owned()));
-    refill_order_numbers(&site.context).await;
+    refill_wing_numbers(&site.context).await;
     assert_eq!(next_number(), None, "a store that is down takes time to fail");
     site.context.lock_state().health.clear_problem(ProblemTopic::Store);
-    refill_order_numbers(&site.context).await;
+    refill_wing_numbers(&site.context).await;
     let first = next_number().unwrap();
-    refill_order_numbers(&site.context).await;
+    refill_wing_numbers(&site.context).await;
     assert_eq!(next_number(), Some(first + 1), "there were enough");
     for _ in 2..500 {
         next_number();
     }
-    refill_order_numbers(&site.context).await;
+    refill_wing_numbers(&site.context).await;
     assert_eq!(next_number(), Some(first + 1000), "half of a thousand are used up");
 }
 
@@ -185,19 +185,19 @@ async fn a_doubtful_snapshot_does_not_count() {
     let mut site = Site::new(1, |_| ()).await;
     assert!(site.read_snapshot().await.is_some());
     site.submit_main();
-    assert!(site.context.has_new_jobs().await);
+    assert!(site.context.must_defer_growth().await);
     site.slurm.edit_snapshot(|snapshot| {
         snapshot.doubts = vec![SnapshotDoubt::Inconsistent("two and two are five".to_owned())]
     });
     assert_eq!(run_round(&site.context, &site.planner).await, None);
     assert!(site.context.lock_state().health.has_problem(ProblemTopic::Snapshot));
-    assert!(site.context.has_new_jobs().await, "that job came after the last trusted snapshot");
+    assert!(site.context.must_defer_growth().await, "that job came after the last trusted snapshot");
     assert_eq!(site.launched(), []);
     site.slurm.edit_snapshot(|snapshot| snapshot.doubts.clear());
     site.cancel_main();
     assert!(run_round(&site.context, &site.planner).await.is_some());
     assert!(!site.context.lock_state().health.has_problem(ProblemTopic::Snapshot));
-    assert!(!site.context.has_new_jobs().await);
+    assert!(!site.context.must_defer_growth().await);
     assert_eq!(site.launched(), [JobId(1)]);
 }
 

@@ -17,8 +17,8 @@ fn state(mode: DaemonMode, rig: &Rig) -> DaemonState {
     state
 }
 
-fn permits(actions: &PendingActions) -> Vec<OrderPermit> {
-    actions.orders.iter().map(|(_, permit)| *permit).collect()
+fn scopes(actions: &PendingActions) -> Vec<SendScope> {
+    actions.orders.iter().map(|(_, scope)| *scope).collect()
 }
 
 #[test]
@@ -27,17 +27,17 @@ fn nothing_is_ordered_before_it_is_stored() {
     let out = rig.hello(LEAD, LEAD, &n(1), None).unwrap();
     let mut state = state(DaemonMode::Act, &rig);
     let actions = state.apply_output(out, rig.now);
-    assert_eq!(permits(&actions), [OrderPermit::Stop]);
+    assert_eq!(scopes(&actions), [SendScope::NothingNew]);
     // The store is down: running jobs may go on in new generations.
     let dirty = state.write_queue.take_dirty();
     state.write_queue.mark_dirty(dirty.iter().copied());
-    assert_eq!(permits(&state.release_orders(dirty, false)), [OrderPermit::Run]);
+    assert_eq!(scopes(&state.release_orders(dirty, false)), [SendScope::Generations]);
     // The store works again.
     let dirty = state.write_queue.take_dirty();
-    assert_eq!(permits(&state.release_orders(dirty.clone(), true)), [OrderPermit::Order]);
+    assert_eq!(scopes(&state.release_orders(dirty.clone(), true)), [SendScope::Everything]);
     // The record changed again while it was being written. The next write releases the orders.
     state.write_queue.mark_dirty([LEAD]);
-    assert_eq!(permits(&state.release_orders(dirty, true)), []);
+    assert_eq!(scopes(&state.release_orders(dirty, true)), []);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn orders_of_an_unchanged_record_are_sent_at_once() {
     let mut rig = fleet("running n1 n2");
     let mut state = state(DaemonMode::Act, &rig);
     let out = rig.fleet.step_all_jobs(rig.now);
-    assert_eq!(permits(&state.apply_output(out, rig.now)), [OrderPermit::Order]);
+    assert_eq!(scopes(&state.apply_output(out, rig.now)), [SendScope::Everything]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use crate::{AuthenticatedHello, JobPhase, StepOutcome};
 use infill_api::AgentReport;
 use infill_model::{AgentEvent, GenerationStartup, JobId, NodeName, UnixTime, UserId, WorkerStartup};
 
-/// Largest credible number of samples in one report: more than any program can process in a second.
+/// Largest credible number of samples in one report: more than any program can process between two reports.
 const MAX_SAMPLES: f64 = 1e15;
 
 /// One report of progress.
@@ -17,7 +17,7 @@ const MAX_SAMPLES: f64 = 1e15;
 struct ProgressEvent<'a> {
     /// Samples since the last report.
     samples: f64,
-    /// Seconds since the last report. In a report with a `startup`, seconds since the command's start.
+    /// Seconds since the last report; in an opening report, seconds since the command's start. In a report with a `startup`, seconds since the command's start.
     secs: f64,
     step: Option<u64>,
     loss: Option<f64>,
@@ -94,7 +94,9 @@ impl JobFleet {
 }
 
 impl FleetJob {
-    /// Applies a worker's report of progress. Returns the progress if it belongs to the present generation.
+    /// Applies a worker's report of progress. Updates the job's totals first, whatever the generation of the
+    /// report. Returns the progress if it belongs to the present generation; `None` for the opening report of
+    /// every worker but the lead, which alone sees the whole cost of a change.
     fn handle_progress(
         &mut self,
         node: &NodeName,
@@ -151,8 +153,8 @@ impl FleetJob {
 
     /// Updates the job's totals, loss and rates.
     fn update_totals(&mut self, node: &NodeName, progress: &ProgressEvent<'_>) {
-        self.lifecycle.counts.course.record_progress(progress.samples, progress.step, progress.total);
-        let course = &mut self.lifecycle.counts.course;
+        self.lifecycle.counts.progress.record_progress(progress.samples, progress.step, progress.total);
+        let course = &mut self.lifecycle.counts.progress;
         if progress.loss.is_some_and(|loss| self.losses.add(course.samples, loss)) {
             course.record_plateau(self.losses.flat_after_samples());
         }

@@ -52,7 +52,7 @@ fn is_recovering(phase: &JobPhase) -> bool {
 impl FleetJob {
     /// Whether it is a main job that waits in the queue again: only Slurm starts it.
     fn is_queued_extension(&self) -> bool {
-        self.lifecycle.is_extension() && self.lifecycle.phase.is_queued()
+        self.lifecycle.is_extended_main_job() && self.lifecycle.phase.is_queued()
     }
 
     /// The sizes that the job may have now. While it must not order wings it cannot grow, and other jobs
@@ -100,7 +100,7 @@ impl FleetJob {
             return Some(MinimumRate::Rate(rate));
         }
         let requested = spec.as_asked?;
-        let default_nodes = if self.lifecycle.is_extension() {
+        let default_nodes = if self.lifecycle.is_extended_main_job() {
             self.lifecycle.extra_lead_nodes().saturating_add(1)
         } else {
             self.lifecycle.submitted.sizes.min()
@@ -111,7 +111,8 @@ impl FleetJob {
     /// The job's data for the history, if it has just ended and has trained.
     pub fn finished_job(&self, now: UnixTime) -> Option<FinishedJob> {
         let lifecycle = &self.lifecycle;
-        let has_trained = lifecycle.counts.course.held_secs > 0.0 || lifecycle.counts.course.samples > 0.0;
+        let has_trained =
+            lifecycle.counts.progress.held_secs > 0.0 || lifecycle.counts.progress.samples > 0.0;
         // The owner is unknown if the job ended while the daemon was away.
         if !self.has_just_ended() || !has_trained || self.details.user.is_empty() {
             return None;
@@ -131,7 +132,7 @@ impl FleetJob {
     fn job_facts(&self, now: UnixTime) -> JobFacts {
         let lifecycle = &self.lifecycle;
         let details = &self.details;
-        let scheduling_state = match (lifecycle.scheduling_state(now), &details.blocker) {
+        let scheduling_state = match (lifecycle.scheduling_state(now), &details.start_blocker) {
             (SchedulingState::Waiting, Some(blocker)) => SchedulingState::Blocked(blocker.clone()),
             (scheduling_state, _) => scheduling_state,
         };
@@ -160,7 +161,7 @@ impl FleetJob {
                 pause: self.pause.filter(|_| self.is_running()),
                 last_at: lifecycle.rescaled_at,
             },
-            progress: lifecycle.counts.course,
+            progress: lifecycle.counts.progress,
             submitted_at: details.submitted_at,
             excluded: self.excluded_nodes(now),
             ending: matches!(lifecycle.phase, JobPhase::Ending { .. }),
@@ -173,10 +174,10 @@ fn job_location(lifecycle: &JobLifecycle, now: UnixTime) -> JobLocation {
     let leaving_nodes = lifecycle.occupied_nodes().into_keys().filter(|n| !held.contains_key(n)).collect();
     let reclaimed_nodes = lifecycle.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
     JobLocation {
-        places_per_node: lifecycle.submitted.block,
-        own: lifecycle.submitted.own.clone(),
+        places_per_node: lifecycle.submitted.places_per_worker,
+        own: lifecycle.submitted.own_nodes.clone(),
         lead: lifecycle.held_lead(now).cloned(),
-        lead_away: lifecycle.generation.away.is_some(),
+        lead_away: lifecycle.generation.lead_absence.is_some(),
         lead_now: lifecycle.lead_node().cloned(),
         leaving_nodes,
         reclaimed_nodes: reclaimed_nodes.collect(),

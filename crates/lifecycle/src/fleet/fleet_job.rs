@@ -16,7 +16,7 @@ const MIN_STORED_SECS: f64 = 600.0;
 const FIFTHS: f64 = 3.8;
 
 /// Longest time between two steps that counts as training, seconds.
-const LONGEST_STEP_SECS: f64 = 600.0;
+const MAX_STEP_SECS: f64 = 600.0;
 
 /// Data of a malleable job beyond its lifecycle.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,9 +42,9 @@ pub struct JobDetails {
     /// Nodes of the partition that do not match the job's request.
     pub excluded: ExcludedNodes,
     /// The part of the job's own request that keeps it from starting; `None` if it can start.
-    pub blocker: Option<StartBlocker>,
+    pub start_blocker: Option<StartBlocker>,
     /// The owner's earliest begin time, if it is in the future.
-    pub begin: Option<UnixTime>,
+    pub begin_after: Option<UnixTime>,
 }
 
 /// State that must be in the store before the daemon acts on it. A change of it makes the daemon write the
@@ -53,7 +53,7 @@ pub struct JobDetails {
 pub(super) struct DurableState {
     phase: JobPhase,
     generation: u64,
-    /// Order number and Slurm job of each wing.
+    /// Number and Slurm job of each wing.
     wings: Vec<(u64, Option<JobId>)>,
     obstacles: JobObstacles,
     /// Training so far, in steps of a fifth. So the daemon does not write the record for each report.
@@ -65,7 +65,7 @@ impl DurableState {
         let wings = lifecycle.wings.iter().map(|(order, w)| (*order, w.job)).collect();
         let phase = lifecycle.phase.clone();
         let generation = lifecycle.generation.number;
-        let fifths = (lifecycle.counts.course.held_secs.max(MIN_STORED_SECS).log2() * FIFTHS) as u32;
+        let fifths = (lifecycle.counts.progress.held_secs.max(MIN_STORED_SECS).log2() * FIFTHS) as u32;
         DurableState { phase, generation, wings, obstacles: lifecycle.obstacles.persistent_part(), fifths }
     }
 }
@@ -177,7 +177,7 @@ impl FleetJob {
         match &self.lifecycle.phase {
             JobPhase::Queued { .. }
             | JobPhase::Launching { .. }
-            | JobPhase::Idle { .. }
+            | JobPhase::Assembling { .. }
             | JobPhase::Requeueing { .. } => {
                 self.waits_since.get_or_insert(now);
             }
@@ -188,8 +188,8 @@ impl FleetJob {
     /// Counts the node-seconds for which the command ran since the last step.
     pub(crate) fn note_training(&mut self, now: UnixTime) {
         if let Some((since, nodes)) = self.trained_until.take() {
-            let secs = now.secs_since(since).clamp(0.0, LONGEST_STEP_SECS);
-            self.lifecycle.counts.course.held_secs += secs * f64::from(nodes);
+            let secs = now.secs_since(since).clamp(0.0, MAX_STEP_SECS);
+            self.lifecycle.counts.progress.held_secs += secs * f64::from(nodes);
         }
         if let JobPhase::Running { members } = &self.lifecycle.phase {
             self.trained_until = Some((now, self.lifecycle.generation_node_count(members.len())));
@@ -240,7 +240,7 @@ impl FleetJob {
             user,
             job_name,
             reported_profile,
-            places_per_node: submitted.block,
+            places_per_node: submitted.places_per_worker,
             on_cpus: submitted.cpus.is_some(),
             exec_plan: self.lifecycle.last_run_plan().clone(),
         }

@@ -50,7 +50,7 @@ pub struct WorkerProgress {
     /// Samples since the worker's last report. In a report with a `startup`, samples since the command's
     /// start.
     pub samples: f64,
-    /// Seconds since the worker's last report. In a report with a `startup`, seconds since the command's
+    /// Seconds since the worker's last report; in an opening report, seconds since the command's start. In a report with a `startup`, seconds since the command's
     /// start.
     pub secs: f64,
     /// The training step, if the command reports it.
@@ -84,14 +84,14 @@ pub struct LearningEvent<T> {
     pub program: ProgramIdentity,
     /// The lead's node; `None` if unknown.
     pub lead: Option<NodeName>,
-    /// The event.
-    pub what: T,
+    /// The event, of the kind that the list holds.
+    pub event: T,
 }
 
 impl<T> LearningEvent<T> {
     /// Another event of the same job.
-    pub fn with_event<U>(&self, what: U) -> LearningEvent<U> {
-        LearningEvent { program: self.program.clone(), lead: self.lead.clone(), what }
+    pub fn with_event<U>(&self, event: U) -> LearningEvent<U> {
+        LearningEvent { program: self.program.clone(), lead: self.lead.clone(), event }
     }
 }
 
@@ -101,7 +101,7 @@ pub struct JobEnd {
     /// The malleable job's id.
     pub job: JobId,
     /// The job's last state. Set only once, right after the end, and only if the job has trained.
-    pub gone: Option<Box<FinishedJob>>,
+    pub finished: Option<Box<FinishedJob>>,
 }
 
 /// A job that has just ended, with its results.
@@ -161,7 +161,7 @@ pub struct FleetOutcome {
     /// Effects on Slurm. Those of the same job are in order.
     pub batches: Vec<EffectBatch>,
     /// Jobs that made a step: their agents may get new orders.
-    pub turned: BTreeSet<JobId>,
+    pub stepped_jobs: BTreeSet<JobId>,
     /// Jobs whose record has changed. The store must write it before their effects and orders are carried
     /// out.
     pub changed: BTreeSet<JobId>,
@@ -174,9 +174,9 @@ pub struct FleetOutcome {
     /// How commands ended that were asked to save and exit.
     pub stops: Vec<LearningEvent<GenerationStop>>,
     /// Commands that ran out of memory, each with its number of nodes.
-    pub overflowed: Vec<LearningEvent<u32>>,
+    pub out_of_memory: Vec<LearningEvent<u32>>,
     /// Changes of size that commands lived through.
-    pub lived_through: Vec<LearningEvent<LiveChange>>,
+    pub live_changes: Vec<LearningEvent<LiveChange>>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
     pub arrived: Vec<(NodeName, f64)>,
     /// Failures on nodes, for the circuit breaker.
@@ -184,7 +184,7 @@ pub struct FleetOutcome {
     /// Jobs whose strikes are not the nodes' fault.
     pub acquitted: Vec<JobId>,
     /// Nodes that infill must avoid from now on, each with the reason.
-    pub trips: Vec<(NodeName, String)>,
+    pub tripped_nodes: Vec<(NodeName, String)>,
     /// Progress in present generations.
     pub progress: Vec<WorkerProgress>,
     /// Lines for the log.
@@ -195,18 +195,18 @@ impl FleetOutcome {
     /// Adds the consequences of another change.
     pub fn merge(&mut self, other: FleetOutcome) {
         self.batches.extend(other.batches);
-        self.turned.extend(other.turned);
+        self.stepped_jobs.extend(other.stepped_jobs);
         self.changed.extend(other.changed);
         self.generations.extend(other.generations);
         self.interrupted.extend(other.interrupted);
         self.ended.extend(other.ended);
         self.stops.extend(other.stops);
-        self.overflowed.extend(other.overflowed);
-        self.lived_through.extend(other.lived_through);
+        self.out_of_memory.extend(other.out_of_memory);
+        self.live_changes.extend(other.live_changes);
         self.arrived.extend(other.arrived);
         self.strikes.extend(other.strikes);
         self.acquitted.extend(other.acquitted);
-        self.trips.extend(other.trips);
+        self.tripped_nodes.extend(other.tripped_nodes);
         self.progress.extend(other.progress);
         self.notes.extend(other.notes);
     }

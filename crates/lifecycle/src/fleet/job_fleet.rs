@@ -8,8 +8,8 @@ use super::agent_orders::{AgentId, AgentOrder, can_read_directive, required_capa
 use super::fleet_job::{FleetJob, JobDetails};
 use super::fleet_outcome::{EffectBatch, FleetOutcome, JobEnd, LearningEvent};
 use super::lead_starts::LastTrustedSnapshot;
-use super::order_numbers::ReservedOrderNumbers;
 use super::start_conflict::StartConflict;
+use super::wing_numbers::ReservedWingNumbers;
 use crate::{
     CLAIM_SECS, Effect, JobLifecycle, LifecycleSettings, MemoryOverflow, START_SECS, StepOutcome,
     TargetContext,
@@ -24,11 +24,11 @@ use infill_model::{
 const UNMEASURED_TIMES: f64 = 5.0;
 
 /// Once start times are measured, a wing that runs may take this many times the measured time, but at most
-/// [`MOST_START_SECS`].
+/// [`MAX_START_SECS`].
 const START_TIMES: f64 = 3.0;
 
 /// Longest time that a wing that runs may take to start, seconds.
-const MOST_START_SECS: f64 = 600.0;
+const MAX_START_SECS: f64 = 600.0;
 
 /// Largest number of wings, ended ones included, as a multiple of `slurm.max_wings`. slurmctld keeps ended
 /// wings for a while (MinJobAge), and they count towards MaxJobCount, too.
@@ -49,8 +49,8 @@ pub struct JobFleet {
     pub(super) ended_wings: usize,
     /// Jobs by lead.
     pub(super) jobs: BTreeMap<JobId, FleetJob>,
-    /// Order numbers that the store has reserved for wings.
-    pub orders: ReservedOrderNumbers,
+    /// Wing numbers that the store has reserved for wings.
+    pub wing_numbers: ReservedWingNumbers,
     /// Cancelled wings without a lead, each with the time of the cancellation.
     pub(super) orphans: BTreeMap<JobId, UnixTime>,
     /// Wings of main jobs that have not said hello, each with the time when it was first seen.
@@ -82,7 +82,7 @@ impl JobFleet {
             max_wings: config.slurm.max_wings as usize,
             ended_wings: 0,
             jobs: BTreeMap::new(),
-            orders: ReservedOrderNumbers::default(),
+            wing_numbers: ReservedWingNumbers::default(),
             orphans: BTreeMap::new(),
             waiting_wings: BTreeMap::new(),
             start_conflict: StartConflict::default(),
@@ -94,7 +94,7 @@ impl JobFleet {
     /// Sets how long recent starts took on the slowest nodes, from the order to the agent's hello, seconds.
     pub fn set_start_secs(&mut self, measured_secs: f64) {
         let least_secs = self.settings.wing_start_secs;
-        let most_secs = least_secs.max(MOST_START_SECS);
+        let most_secs = least_secs.max(MAX_START_SECS);
         self.settings.prolog_secs = (START_TIMES * measured_secs).clamp(least_secs, most_secs);
         self.settings.claim_secs = (CLAIM_SECS + measured_secs).min(most_secs);
     }
@@ -215,17 +215,17 @@ impl JobFleet {
         };
         let Some(entry) = self.jobs.get_mut(&plan.job) else { return FleetOutcome::default() };
         let mut outcome = StepOutcome::default();
-        entry.lifecycle.set_target(plan, &context, &mut self.orders, &self.settings, now, &mut outcome);
+        entry.lifecycle.set_target(plan, &context, &mut self.wing_numbers, &self.settings, now, &mut outcome);
         self.step_job(plan.job, outcome, now)
     }
 
-    /// Whether the daemon should read a snapshot now because a released lead has had time to start, and no
+    /// Whether the daemon should read a snapshot now because a launched lead has had time to start, and no
     /// snapshot has shown yet whether it did.
     pub fn awaits_lead_start(&self, now: UnixTime) -> bool {
         let awaiting = self.job_lifecycles().filter(|lifecycle| lifecycle.awaits_start_on().is_some());
-        let mut released = awaiting.filter_map(|lifecycle| lifecycle.obstacles.released_at);
-        released.any(|released_at| {
-            let due = released_at.plus_secs(START_SECS);
+        let mut launched = awaiting.filter_map(|lifecycle| lifecycle.obstacles.launched_at);
+        launched.any(|launched_at| {
+            let due = launched_at.plus_secs(START_SECS);
             due <= now && self.last_snapshot.read_at < due
         })
     }
@@ -240,7 +240,7 @@ impl JobFleet {
     /// Handles an effect that was carried out.
     pub fn effect_done(&mut self, job: JobId, effect: &Effect, now: UnixTime) -> FleetOutcome {
         match (effect, self.jobs.get_mut(&job)) {
-            (Effect::Launch { .. }, Some(entry)) => entry.lifecycle.record_release(now),
+            (Effect::Launch { .. }, Some(entry)) => entry.lifecycle.record_launch(now),
             _ => return FleetOutcome::default(),
         }
         self.step_job(job, StepOutcome::default(), now)
@@ -291,7 +291,7 @@ impl JobFleet {
         entry.note_training(now);
         entry.note_end();
         if entry.has_ended() {
-            out.ended.push(JobEnd { job, gone: entry.finished_job(now).map(Box::new) });
+            out.ended.push(JobEnd { job, finished: entry.finished_job(now).map(Box::new) });
         }
         for note in &outcome.notes {
             out.add_note(Level::INFO, job, note);
@@ -305,13 +305,12 @@ impl JobFleet {
         let source = LearningEvent {
             program: entry.program_identity(),
             lead: entry.lifecycle.lead_node().cloned(),
-            what: (),
+            event: (),
         };
         out.stops = outcome.stops.into_iter().map(|stop| source.with_event(stop)).collect();
-        out.lived_through =
-            outcome.lived_through.into_iter().map(|change| source.with_event(change)).collect();
-        if let Some(MemoryOverflow { nodes, lead }) = outcome.overflowed {
-            out.overflowed.push(LearningEvent { program: source.program, lead, what: nodes });
+        out.live_changes = outcome.live_change.into_iter().map(|change| source.with_event(change)).collect();
+        if let Some(MemoryOverflow { nodes, lead }) = outcome.out_of_memory {
+            out.out_of_memory.push(LearningEvent { program: source.program, lead, event: nodes });
         }
         out.arrived = outcome.arrived;
         // A wing script of an older agent may name a program that an upgrade has replaced. The failure of
@@ -330,7 +329,7 @@ impl JobFleet {
         if outcome.effects.iter().any(|e| matches!(e, Effect::Launch { .. })) {
             entry.details.launched_at = Some(now);
         }
-        out.turned.insert(job);
+        out.stepped_jobs.insert(job);
         if entry.refresh_durable_state() || !outcome.effects.is_empty() {
             out.changed.insert(job);
             out.batches.push(EffectBatch { job, effects: outcome.effects });

@@ -10,12 +10,12 @@ mod job_fleet;
 mod lead_starts;
 mod loss_curve;
 mod node_matching;
-mod order_numbers;
 mod requests;
 mod snapshot_intake;
 mod start_conflict;
 #[cfg(test)]
 mod tests;
+mod wing_numbers;
 
 pub use agent_orders::{AgentId, AgentOrder};
 pub use fleet_job::JobDetails;
@@ -23,4 +23,4 @@ pub use fleet_outcome::{
     EffectBatch, FinishedJob, FleetOutcome, JobEnd, LearningEvent, LogNote, WorkerProgress,
 };
 pub use job_fleet::JobFleet;
-pub use order_numbers::{ORDER_BLOCK_SIZE, ReservedOrderNumbers, lowest_order_number};
+pub use wing_numbers::{ReservedWingNumbers, WING_NUMBER_BLOCK_SIZE, lowest_wing_number};

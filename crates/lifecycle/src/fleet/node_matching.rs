@@ -9,9 +9,9 @@ use infill_model::{
 
 /// Largest amount of work for all requests in one snapshot, some tenths of a second. A unit of work is a host
 /// name that is parsed or a node that is checked; names of nodes that are kept are included.
-const MOST_WORK: usize = 4_000_000;
+const MAX_MATCHING_WORK: usize = 4_000_000;
 
-/// The jobs of one user may use one part in this many of [`MOST_WORK`].
+/// The jobs of one user may use one part in this many of [`MAX_MATCHING_WORK`].
 const USER_FRACTION: usize = 4;
 
 /// Number of characters of a constraint that take as long to check as a node.
@@ -29,13 +29,13 @@ pub(super) struct MatchBudget {
 
 impl Default for MatchBudget {
     fn default() -> Self {
-        MatchBudget { left: MOST_WORK, spent_by_user: BTreeMap::new() }
+        MatchBudget { left: MAX_MATCHING_WORK, spent_by_user: BTreeMap::new() }
     }
 }
 
 impl MatchBudget {
     fn is_spent(&self, user: UserId) -> bool {
-        let users_share = MOST_WORK / USER_FRACTION;
+        let users_share = MAX_MATCHING_WORK / USER_FRACTION;
         self.left == 0 || self.spent_by_user.get(&user).is_some_and(|spent| *spent >= users_share)
     }
 
@@ -82,7 +82,7 @@ pub(super) struct NodeEligibility {
     /// Nodes on which the job cannot run.
     pub excluded: ExcludedNodes,
     /// Why the job cannot run on any node; `None` if it can.
-    pub blocker: Option<StartBlocker>,
+    pub start_blocker: Option<StartBlocker>,
 }
 
 /// The results for one request.
@@ -121,7 +121,7 @@ impl<'a> NodeMatcher<'a> {
             block,
         };
         if key.constraint.is_empty() && key.exclude.is_empty() && key.gres.is_empty() {
-            return NodeEligibility { excluded: self.none.clone(), blocker: None };
+            return NodeEligibility { excluded: self.none.clone(), start_blocker: None };
         }
         if !self.matches.contains_key(&key) {
             if budget.is_spent(lead.user_id) {
@@ -157,8 +157,8 @@ impl<'a> NodeMatcher<'a> {
         let excluded = self.lists.get(&excluded).cloned().unwrap_or(excluded);
         self.lists.insert(excluded.clone());
         let excludes_all = !self.nodes.is_empty() && excluded.len() == self.nodes.len();
-        let blocker = excludes_all.then(|| StartBlocker::NoNode(matches.request.text.clone()));
-        let eligibility = NodeEligibility { excluded, blocker };
+        let start_blocker = excludes_all.then(|| StartBlocker::NoNode(matches.request.text.clone()));
+        let eligibility = NodeEligibility { excluded, start_blocker };
         matches.by_alternative.insert(alternative, eligibility.clone());
         eligibility
     }
@@ -167,7 +167,10 @@ impl<'a> NodeMatcher<'a> {
     fn ineligible_everywhere(&mut self, why: &str) -> NodeEligibility {
         let nodes = &self.nodes;
         let all = self.all.get_or_insert_with(|| nodes.iter().map(|n| n.name.clone()).collect());
-        NodeEligibility { excluded: all.clone(), blocker: Some(StartBlocker::Constraint(why.to_owned())) }
+        NodeEligibility {
+            excluded: all.clone(),
+            start_blocker: Some(StartBlocker::Constraint(why.to_owned())),
+        }
     }
 
     /// The different resources per place of the nodes that are not excluded.
@@ -373,7 +376,7 @@ mod tests {
         let mut matcher = NodeMatcher::new(nodes.iter().collect());
         let lead_node = lead_node.map(NodeName::from);
         let eligibility = matcher.match_job(lead, 1, lead_node.as_ref(), &mut MatchBudget::default());
-        if let Some(blocker) = eligibility.blocker {
+        if let Some(blocker) = eligibility.start_blocker {
             return blocker.describe_at(UnixTime(0));
         }
         let suitable = nodes.iter().filter(|node| !eligibility.excluded.contains(&node.name));
@@ -429,7 +432,7 @@ mod tests {
         let other = lead("", "n[3-5]", "");
         let found: Vec<NodeEligibility> =
             leads.iter().map(|lead| matcher.match_job(lead, 1, None, &mut budget)).collect();
-        assert_eq!(budget.left, MOST_WORK - nodes.len(), "the nodes are checked once");
+        assert_eq!(budget.left, MAX_MATCHING_WORK - nodes.len(), "the nodes are checked once");
         let same = matcher.match_job(&other, 1, None, &mut budget);
         assert_eq!(same.excluded.len(), 3);
         let lists: BTreeSet<usize> = found.iter().chain([&same]).map(|p| p.excluded.list_id()).collect();
@@ -447,20 +450,21 @@ mod tests {
         let mut matcher = NodeMatcher::new(nodes.iter().collect());
         let mut budget = MatchBudget::default();
         // Each request costs a parsed name and five checked nodes.
-        budget.spend(UserId(7), MOST_WORK / USER_FRACTION - 100);
+        budget.spend(UserId(7), MAX_MATCHING_WORK / USER_FRACTION - 100);
         let last = [lead_of(8, 1000), lead_of(7, 0)];
         let leads: Vec<Job> = (0..1000).map(|n| lead_of(7, n)).chain(last).collect();
         let found: Vec<NodeEligibility> =
             leads.iter().map(|lead| matcher.match_job(lead, 1, None, &mut budget)).collect();
         let (first_users, others) = found.split_at(1000);
-        let matched = first_users.iter().take_while(|eligibility| eligibility.blocker.is_none()).count();
+        let matched =
+            first_users.iter().take_while(|eligibility| eligibility.start_blocker.is_none()).count();
         assert!((5..20).contains(&matched), "{matched} of 1000");
         for eligibility in &first_users[matched..] {
-            assert_eq!(eligibility.blocker, Some(StartBlocker::Constraint(TOO_MANY.to_owned())));
+            assert_eq!(eligibility.start_blocker, Some(StartBlocker::Constraint(TOO_MANY.to_owned())));
             assert_eq!(eligibility.excluded.len(), nodes.len());
         }
-        assert_eq!(others[0].blocker, None, "another user's request");
-        assert_eq!(others[1].blocker, None, "a request that was matched before");
+        assert_eq!(others[0].start_blocker, None, "another user's request");
+        assert_eq!(others[1].start_blocker, None, "a request that was matched before");
     }
 
     #[test]

@@ -31,8 +31,8 @@ impl JobFleet {
                 _ => (&mut others, "GPUs"),
             };
             entry.read_request(lead, nodes, snapshot, &mut budget);
-            if lends_parts && nodes.is_empty() && entry.details.blocker.is_none() {
-                entry.details.blocker = Some(StartBlocker::NoNode(resource.to_owned()));
+            if lends_parts && nodes.is_empty() && entry.details.start_blocker.is_none() {
+                entry.details.start_blocker = Some(StartBlocker::NoNode(resource.to_owned()));
             }
             let share = CommentOptions::from_job(lead).share;
             let block = share.zip(rules.as_ref()).map_or(1, |(share, rules)| share.place_count(rules));
@@ -52,7 +52,7 @@ impl FleetJob {
         let Some(requested) = &lead.wants else { return };
         let units = nodes.lending_units(&self.details.excluded).iter();
         let needed = units.map(|unit| unit.units_nearest(requested)).max().unwrap_or(1);
-        self.lifecycle.submitted.block = needed.max(block);
+        self.lifecycle.submitted.places_per_worker = needed.max(block);
     }
 
     /// Sets the nodes that do not suit the job, and what keeps it from starting.
@@ -64,17 +64,17 @@ impl FleetJob {
         budget: &mut MatchBudget,
     ) {
         let here = self.lifecycle.lead_node();
-        let places = nodes.match_job(lead, self.lifecycle.submitted.block, here, budget);
-        self.details.begin = deferred_begin(lead, self.details.begin, snapshot.taken_at);
+        let places = nodes.match_job(lead, self.lifecycle.submitted.places_per_worker, here, budget);
+        self.details.begin_after = deferred_begin(lead, self.details.begin_after, snapshot.taken_at);
         let reservation = &lead.asks.reservation;
-        self.details.blocker = if !reservation.is_empty() {
+        self.details.start_blocker = if !reservation.is_empty() {
             Some(StartBlocker::Reservation(reservation.clone()))
-        } else if places.blocker.is_some() {
-            places.blocker
+        } else if places.start_blocker.is_some() {
+            places.start_blocker
         } else if let Some(unmet) = dependency::unmet_dependency(lead, snapshot) {
             Some(StartBlocker::Dependency(unmet.to_owned()))
         } else {
-            self.details.begin.map(StartBlocker::Begin)
+            self.details.begin_after.map(StartBlocker::Begin)
         };
         self.details.excluded = places.excluded;
     }

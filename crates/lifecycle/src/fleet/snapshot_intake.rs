@@ -99,11 +99,11 @@ impl JobFleet {
         let mut out_of_memory: BTreeMap<JobId, Vec<JobId>> = BTreeMap::new();
         let mut leads: BTreeMap<JobId, &Job> = BTreeMap::new();
         // Main jobs that wings extend are leads, too, but are not in the malleable partition.
-        if self.job_lifecycles().any(JobLifecycle::is_extension) {
+        if self.job_lifecycles().any(JobLifecycle::is_extended_main_job) {
             let extended = snapshot
                 .jobs
                 .iter()
-                .filter(|job| self.job_lifecycle(job.id).is_some_and(JobLifecycle::is_extension));
+                .filter(|job| self.job_lifecycle(job.id).is_some_and(JobLifecycle::is_extended_main_job));
             leads.extend(extended.map(|job| (job.id, job)));
         }
         for job in ours {
@@ -153,14 +153,14 @@ impl JobFleet {
             if self.jobs.get(&job.id).is_some_and(|e| !e.has_ended()) {
                 let text = "another user's job has this id now: the former job is gone";
                 out.add_note(Level::WARN, job.id, text);
-                out.ended.push(JobEnd { job: job.id, gone: None });
+                out.ended.push(JobEnd { job: job.id, finished: None });
             }
             let text = format!("a malleable job of {} for {sizes} nodes", job.user_name);
             out.add_note(Level::INFO, job.id, text);
             let mut lifecycle = JobLifecycle::new(job.id, sizes, now);
             let options = CommentOptions::from_job(job);
             lifecycle.submitted.limit_mins = options.limit_mins;
-            lifecycle.submitted.block = self.places_per_worker(options.share);
+            lifecycle.submitted.places_per_worker = self.places_per_worker(options.share);
             lifecycle.submitted.cpus = match options.share {
                 Some(WorkerShare::Cpus(cpus)) if self.lending_rules.is_some() => Some(cpus),
                 _ => None,
@@ -252,7 +252,7 @@ impl JobFleet {
             let reason = node.reason.as_deref().unwrap_or_default();
             if LEFT_BADLY.iter().any(|words| reason.contains(words)) {
                 let why = format!("went to DRAIN after infill used it ({reason})");
-                out.trips.push((node.name.clone(), why));
+                out.tripped_nodes.push((node.name.clone(), why));
             }
         }
     }

@@ -48,10 +48,10 @@ record! {
         // The store keeps no secrets: the agent that has made this one reports it again.
         #[serde(skip)]
         secret: Option<Secret>,
-        #[serde(default)]
-        roll: Option<(u32, UnixTime)>,
-        #[serde(default)]
-        away: Option<LeadAbsence>,
+        #[serde(default, rename = "roll")]
+        last_roll_call: Option<(u32, UnixTime)>,
+        #[serde(default, rename = "away")]
+        lead_absence: Option<LeadAbsence>,
     }
 }
 
@@ -87,12 +87,12 @@ record! {
         nodes: NodeSelection,
         #[serde(default)]
         limit_mins: Option<u32>,
-        #[serde(default = "one")]
-        block: u32,
+        #[serde(default = "one", rename = "block")]
+        places_per_worker: u32,
         #[serde(default)]
         cpus: Option<u32>,
-        #[serde(default)]
-        own: Vec<NodeName>,
+        #[serde(default, rename = "own")]
+        own_nodes: Vec<NodeName>,
     }
 }
 
@@ -106,7 +106,8 @@ fn one() -> u32 {
 struct ObstaclesRecord {
     held_by: Option<HoldKind>,
     requeued: bool,
-    released_at: Option<UnixTime>,
+    #[serde(rename = "released_at")]
+    launched_at: Option<UnixTime>,
     refusal: Option<String>,
     suspended: bool,
     shortage: Option<String>,
@@ -119,7 +120,7 @@ impl From<JobObstacles> for ObstaclesRecord {
         let JobObstacles {
             held_by,
             requeued,
-            released_at,
+            launched_at,
             refusal,
             suspended,
             shortage,
@@ -127,17 +128,17 @@ impl From<JobObstacles> for ObstaclesRecord {
             awaits_new_plan: _,
             trials: _,
         } = obstacles;
-        ObstaclesRecord { held_by, requeued, released_at, refusal, suspended, shortage }
+        ObstaclesRecord { held_by, requeued, launched_at, refusal, suspended, shortage }
     }
 }
 
 impl From<ObstaclesRecord> for JobObstacles {
     fn from(record: ObstaclesRecord) -> Self {
-        let ObstaclesRecord { held_by, requeued, released_at, refusal, suspended, shortage } = record;
+        let ObstaclesRecord { held_by, requeued, launched_at, refusal, suspended, shortage } = record;
         JobObstacles {
             held_by,
             requeued,
-            released_at,
+            launched_at,
             refusal,
             suspended,
             shortage,
@@ -249,7 +250,7 @@ impl From<JobPhase> for PhaseRecord {
         match phase {
             JobPhase::Queued { next } => PhaseRecord::Queued { next: next.into() },
             JobPhase::Launching { node, next } => PhaseRecord::Launching { node, next: next.into() },
-            JobPhase::Idle { next } => PhaseRecord::Idle { next: next.into() },
+            JobPhase::Assembling { next } => PhaseRecord::Idle { next: next.into() },
             JobPhase::Running { members } => PhaseRecord::Running { members },
             JobPhase::Stopping { members, reason, next } => {
                 PhaseRecord::Stopping { members, reason: reason.into(), next: next.into() }
@@ -269,7 +270,7 @@ impl From<PhaseRecord> for JobPhase {
         match phase {
             PhaseRecord::Queued { next } => JobPhase::Queued { next: next.into() },
             PhaseRecord::Launching { node, next } => JobPhase::Launching { node, next: next.into() },
-            PhaseRecord::Idle { next } => JobPhase::Idle { next: next.into() },
+            PhaseRecord::Idle { next } => JobPhase::Assembling { next: next.into() },
             PhaseRecord::Running { members } => JobPhase::Running { members },
             PhaseRecord::Stopping { members, reason, next } => {
                 JobPhase::Stopping { members, reason: reason.into(), next: next.into() }
@@ -290,7 +291,7 @@ impl From<StopReason> for ReasonRecord {
             StopReason::Rescale => ReasonRecord::Rescale,
             StopReason::Failed { code } => ReasonRecord::Failed { code },
             StopReason::Lost => ReasonRecord::Lost,
-            StopReason::Untold { lost } => ReasonRecord::Untold { lost },
+            StopReason::UnknownEnd { lost } => ReasonRecord::Untold { lost },
         }
     }
 }
@@ -301,7 +302,7 @@ impl From<ReasonRecord> for StopReason {
             ReasonRecord::Rescale => StopReason::Rescale,
             ReasonRecord::Failed { code } => StopReason::Failed { code },
             ReasonRecord::Lost => StopReason::Lost,
-            ReasonRecord::Untold { lost } => StopReason::Untold { lost },
+            ReasonRecord::Untold { lost } => StopReason::UnknownEnd { lost },
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backoff::RetryBackoff;
 use crate::job_lifecycle::JobCounters;
-use crate::worker::{LiveState, Wing, Worker};
+use crate::worker::{LiveState, Wing, WorkerAgent};
 use infill_api::{AgentDialect, CapabilitySet, FIRST_PROTOCOL};
 use infill_model::{
     AllowedSizes, BatchMode, CommandExit, DeclaredPlan, JobId, JobProgress, LayerProfile, ModelFacts,
@@ -46,7 +46,8 @@ record! {
 record! {
     /// An order of a wing.
     OrderRecord of WingOrder {
-        order: u64,
+        #[serde(rename = "order")]
+        number: u64,
         nodes: Vec<NodeName>,
         time_limit_mins: u32,
         partition: String,
@@ -99,8 +100,8 @@ record! {
         kills: u32,
         #[serde(default)]
         warm_secs: u32,
-        #[serde(default)]
-        course: JobProgress,
+        #[serde(default, rename = "course")]
+        progress: JobProgress,
         #[serde(default)]
         promised_at: Option<UnixTime>,
     }
@@ -168,7 +169,7 @@ impl From<LiveState> for LiveRecord {
             LiveState::No => LiveRecord::No,
             LiveState::Warming { since } => LiveRecord::Warming { since },
             LiveState::Ready { since } => LiveRecord::Ready { since },
-            LiveState::In(generation) => LiveRecord::In(generation),
+            LiveState::Member(generation) => LiveRecord::In(generation),
         }
     }
 }
@@ -179,15 +180,15 @@ impl From<LiveRecord> for LiveState {
             LiveRecord::No => LiveState::No,
             LiveRecord::Warming { since } => LiveState::Warming { since },
             LiveRecord::Ready { since } => LiveState::Ready { since },
-            LiveRecord::In(generation) => LiveState::In(generation),
+            LiveRecord::In(generation) => LiveState::Member(generation),
         }
     }
 }
 
-impl From<Worker> for WorkerRecord {
-    fn from(worker: Worker) -> Self {
-        // The agent reports a failed step (`doubt`) again.
-        let Worker {
+impl From<WorkerAgent> for WorkerRecord {
+    fn from(worker: WorkerAgent) -> Self {
+        // The agent reports a failed step (`step_failed_at`) again.
+        let WorkerAgent {
             slurm_job,
             address,
             port,
@@ -197,8 +198,8 @@ impl From<Worker> for WorkerRecord {
             stopped,
             leaving,
             live,
-            stood_secs: _,
-            doubt: _,
+            standstill_secs: _,
+            step_failed_at: _,
             dialect: AgentDialect { protocol, capabilities },
         } = worker;
         let stopped = stopped.map(Into::into);
@@ -207,7 +208,7 @@ impl From<Worker> for WorkerRecord {
     }
 }
 
-impl From<WorkerRecord> for Worker {
+impl From<WorkerRecord> for WorkerAgent {
     fn from(record: WorkerRecord) -> Self {
         let WorkerRecord {
             slurm_job,
@@ -222,7 +223,7 @@ impl From<WorkerRecord> for Worker {
         } = record;
         let stopped = stopped.map(Into::into);
         let live = live.into();
-        Worker {
+        WorkerAgent {
             slurm_job,
             address,
             port,
@@ -232,8 +233,8 @@ impl From<WorkerRecord> for Worker {
             stopped,
             leaving,
             live,
-            stood_secs: None,
-            doubt: None,
+            standstill_secs: None,
+            step_failed_at: None,
             dialect: AgentDialect { protocol, capabilities },
         }
     }

@@ -79,11 +79,11 @@ impl UnversionedPhase {
         match self {
             UnversionedPhase::Queued => JobPhase::Queued { next },
             UnversionedPhase::Launching { node } => JobPhase::Launching { node, next },
-            UnversionedPhase::Idle => JobPhase::Idle { next },
+            UnversionedPhase::Idle => JobPhase::Assembling { next },
             UnversionedPhase::Running { members } => JobPhase::Running { members },
             UnversionedPhase::Stopping { members, failed, lost, untold } => {
                 let reason = match failed {
-                    _ if untold => StopReason::Untold { lost },
+                    _ if untold => StopReason::UnknownEnd { lost },
                     _ if lost => StopReason::Lost,
                     Some(code) => StopReason::Failed { code },
                     None => StopReason::Rescale,

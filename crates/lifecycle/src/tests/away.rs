@@ -14,7 +14,7 @@ fn last(r: &Rig) -> Vec<&str> {
 }
 
 fn stage(r: &Rig) -> Option<AbsenceStage> {
-    r.m.generation.away.as_ref().map(|away| away.stage)
+    r.m.generation.lead_absence.as_ref().map(|away| away.stage)
 }
 
 /// Slurm has taken the lead's node, and shows the lead in its queue.
@@ -152,7 +152,7 @@ fn a_command_that_fails_on_the_leads_node_is_a_failure() {
 fn the_wait_for_its_return_is_limited() {
     let mut r = taken();
     requeued(&mut r);
-    assert_eq!(stage(&r), Some(AbsenceStage::Released), "its place is free");
+    assert_eq!(stage(&r), Some(AbsenceStage::Launched), "its place is free");
     // Slurm does not start it.
     r.slurm.remove(&LEAD);
     let max_secs = AWAY_SECS + settings().lead_start_secs + settings().prolog_secs;

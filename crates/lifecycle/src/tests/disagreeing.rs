@@ -114,7 +114,7 @@ fn a_stale_snapshot_does_not_undo_agents_reports() {
     let waiting = job(LEAD, &[], 0);
     let observed = ObservedJob { lead: Some(&waiting), wings: vec![], read_at, ..ObservedJob::default() };
     r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
-    assert!(matches!(r.m.phase, JobPhase::Idle { .. } | JobPhase::Running { .. }), "{:?}", r.m.phase);
+    assert!(matches!(r.m.phase, JobPhase::Assembling { .. } | JobPhase::Running { .. }), "{:?}", r.m.phase);
 }
 
 #[test]

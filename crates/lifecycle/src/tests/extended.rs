@@ -10,7 +10,7 @@ use super::rig::{LEAD, Rig, job, n, rig, settings};
 /// A main job of one node whose agent has said hello.
 fn extended(sizes: &str) -> Rig {
     let mut r = rig(sizes);
-    r.m.submitted.own = vec![n(1)];
+    r.m.submitted.own_nodes = vec![n(1)];
     r.slurm.insert(LEAD, vec![n(1)]);
     r.held = false;
     r.run();
@@ -68,7 +68,7 @@ fn only_slurm_restarts_a_requeued_main_job() {
     r.run();
     r.target(&[]);
     r.run();
-    assert_eq!((r.m.submitted.own.clone(), r.nodes_running()), (vec![n(5)], vec!["n5".to_owned()]));
+    assert_eq!((r.m.submitted.own_nodes.clone(), r.nodes_running()), (vec![n(5)], vec!["n5".to_owned()]));
     assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Running);
 }
 
@@ -78,7 +78,7 @@ fn its_own_nodes_have_the_first_ranks() {
     r.target(&[1, 7]);
     r.run();
     r.observe();
-    r.m.submitted.own = vec![n(1), n(2), n(3)];
+    r.m.submitted.own_nodes = vec![n(1), n(2), n(3)];
     let member = |node| match r.m.directive_for(&n(node)) {
         Directive::Run(member) => member,
         other => panic!("{other:?}"),
@@ -91,7 +91,7 @@ fn its_own_nodes_have_the_first_ranks() {
     assert!(r.m.wings.values().any(|w| w.order.qos.is_none()), "a main job's QOS does not apply to wings");
     assert_ne!(r.m.job, JobId(0));
     let read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
-    assert_eq!(read.submitted.own.len(), 3);
+    assert_eq!(read.submitted.own_nodes.len(), 3);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn gpus_of_its_one_node_are_its_own_and_each_wing_has_as_many() {
     assert_eq!(crate::main_job_nodes(&lead), places("n1:0+2"));
     let mut r = extended("1-4");
     r.m.set_own_nodes(crate::main_job_nodes(&lead));
-    assert_eq!((r.m.submitted.block, r.m.extra_lead_nodes()), (2, 0));
+    assert_eq!((r.m.submitted.places_per_worker, r.m.extra_lead_nodes()), (2, 0));
     assert_eq!(r.m.generation_nodes(&places("n1:0+2 n2:0+1")), places("n1:0+2 n2:0+1"));
     // A plan without its own places.
     let own = r.m.workers.remove(&n(1)).unwrap();
@@ -120,6 +120,6 @@ fn gpus_of_its_one_node_are_its_own_and_each_wing_has_as_many() {
     let orders: Vec<_> = r.m.wings.values().map(|w| (w.order.nodes.clone(), w.order.gres.clone())).collect();
     assert_eq!(orders, [(places("n2:0+1"), Some("gpu:2".to_owned()))]);
     let read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
-    assert_eq!((read.submitted.own, read.submitted.block), (places("n1:0+2"), 2));
+    assert_eq!((read.submitted.own_nodes, read.submitted.places_per_worker), (places("n1:0+2"), 2));
     assert_eq!(effects_on_lead(&r), Vec::<&Effect>::new());
 }

@@ -27,7 +27,7 @@ fn see(r: &mut Rig, lead: &Job) {
 fn released() -> Rig {
     let mut r = rig("1-4");
     r.target(&[1]);
-    r.with(|m, now, _| m.record_release(now));
+    r.with(|m, now, _| m.record_launch(now));
     r
 }
 
@@ -111,7 +111,7 @@ fn a_lead_that_slurm_refuses_gives_its_nodes_back_at_once_and_waits_longer_each_
             pauses.push(until.secs_since(r.now));
             r.now = until;
             r.target(&[1]);
-            r.with(|m, now, _| m.record_release(now));
+            r.with(|m, now, _| m.record_launch(now));
         }
         assert_eq!(pauses, [30.0, 60.0, 120.0], "{reason}");
         assert_eq!(launches(&r), 4);
@@ -204,7 +204,7 @@ fn an_administrators_hold_of_a_requeued_lead_counts() {
     waits(&mut r, true, "JobHeldUser", REQUEUED);
     r.now = r.now + 60;
     r.target(&[1]);
-    r.with(|m, now, _| m.record_release(now));
+    r.with(|m, now, _| m.record_launch(now));
     waits(&mut r, true, "JobHeldAdmin", "");
     assert_eq!(r.m.obstacles.held_by, Some(HoldKind::Admin));
 }

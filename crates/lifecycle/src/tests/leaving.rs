@@ -46,7 +46,7 @@ fn every_requested_stop_is_a_lesson() {
 fn with_wing_in_prolog() -> Rig {
     let mut r = running("1-8", &[1]);
     r.target(&[1, 2]);
-    let order = r.m.wing_orders()[0].order;
+    let order = r.m.wing_orders()[0].number;
     let id = JobId(100 + order as u32);
     r.event(&n(1), AgentEvent::WingSubmitted { order, job: id });
     r

@@ -3,7 +3,7 @@
 mod any_order;
 
 use crate::phase::JobPhase;
-use crate::settings::{MOST_TRIES, WARM_SECS};
+use crate::settings::{MAX_TRIES, WARM_SECS};
 use crate::worker::LiveState;
 use infill_model::{AgentEvent, CommandExit, Directive, LiveChange, MalleableState, RescaleMode};
 
@@ -292,13 +292,13 @@ fn members_that_do_not_meet_are_restarted() {
 #[test]
 fn a_restart_follows_the_last_failed_try() {
     let mut r = alive("1-8", &[1, 2]);
-    for try_ in 1..=u64::from(MOST_TRIES) {
+    for try_ in 1..=u64::from(MAX_TRIES) {
         r.event(&n(2), AgentEvent::Failed { generation: try_ });
         r.pass(3);
     }
     assert_eq!((r.m.generation.number, r.m.malleable_state()), (6, MalleableState::Regrouping));
     let JobPhase::Regrouping { regroup, .. } = &r.m.phase else { panic!() };
-    assert_eq!(regroup.tries, MOST_TRIES);
+    assert_eq!(regroup.tries, MAX_TRIES);
     r.event(&n(2), AgentEvent::Failed { generation: 6 });
     r.pass(3);
     assert_restarts(&mut r, &["n1", "n2"]);

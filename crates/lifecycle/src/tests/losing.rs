@@ -106,7 +106,7 @@ fn a_failure_is_retried_and_then_ends_the_job_with_its_code() {
     r.stopped(&n(2), 1, failed);
     r.stopped(&n(1), 1, echo);
     r.run();
-    assert!(matches!(r.m.phase, JobPhase::Idle { .. }), "not at once");
+    assert!(matches!(r.m.phase, JobPhase::Assembling { .. }), "not at once");
     r.pass(1);
     r.run();
     assert_eq!(
@@ -180,7 +180,7 @@ fn a_worker_that_never_stops_is_given_up_after_its_grace_time() {
     assert!(matches!(r.m.phase, JobPhase::Stopping { .. }));
     r.now = r.now + 2;
     r.with(|_, _, _| {});
-    assert!(matches!(r.m.phase, JobPhase::Idle { .. } | JobPhase::Running { .. }), "{:?}", r.m.phase);
+    assert!(matches!(r.m.phase, JobPhase::Assembling { .. } | JobPhase::Running { .. }), "{:?}", r.m.phase);
     assert!(r.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. })), "{:?}", r.effects);
 }
 
@@ -188,10 +188,10 @@ fn a_worker_that_never_stops_is_given_up_after_its_grace_time() {
 fn waits_for(r: &mut Rig, reason: &str) {
     r.target(&[1, 2]);
     for order in r.m.wing_orders() {
-        let id = JobId(100 + order.order as u32);
-        r.event(&n(1), AgentEvent::WingSubmitted { order: order.order, job: id });
+        let id = JobId(100 + order.number as u32);
+        r.event(&n(1), AgentEvent::WingSubmitted { order: order.number, job: id });
         r.now = r.now + 15;
-        let wing = infill_model::Job { state_reason: reason.into(), ..job(id, &[], order.order) };
+        let wing = infill_model::Job { state_reason: reason.into(), ..job(id, &[], order.number) };
         let lead = job(LEAD, &[n(1)], 0);
         let observed =
             ObservedJob { lead: Some(&lead), wings: vec![&wing], read_at: r.now, ..ObservedJob::default() };
@@ -229,12 +229,12 @@ fn a_wing_that_never_comes_is_cancelled_and_does_not_hold_up_the_others() {
     let mut r = running("1-8", &[1]);
     r.target(&[1, 2, 3]);
     for order in r.m.wing_orders() {
-        let id = JobId(100 + order.order as u32);
+        let id = JobId(100 + order.number as u32);
         // The wing on n3 waits in the queue forever.
         if order.nodes.contains(&n(2)) {
             r.slurm.insert(id, order.nodes.clone());
         }
-        r.event(&n(1), AgentEvent::WingSubmitted { order: order.order, job: id });
+        r.event(&n(1), AgentEvent::WingSubmitted { order: order.number, job: id });
     }
     r.say_hello();
     assert_eq!(r.started.len(), 1, "the other wing is awaited");

@@ -149,8 +149,8 @@ fn records_of_earlier_versions_are_read() {
             }
         }
         let m = JobLifecycle::from_record(record).unwrap();
-        assert_eq!((m.phase.members().len(), m.generation.number, m.submitted.block), (2, 1, 1));
-        assert_eq!((m.generation.store.is_none(), m.generation.away.is_none()), (version == 2, true));
+        assert_eq!((m.phase.members().len(), m.generation.number, m.submitted.places_per_worker), (2, 1, 1));
+        assert_eq!((m.generation.store.is_none(), m.generation.lead_absence.is_none()), (version == 2, true));
     }
 }
 
@@ -177,22 +177,22 @@ fn records_without_a_version_are_read() {
     insta::assert_snapshot!(text, @r#"
     launching:
       launching on [], next "first start"
-      Generation { number: 0, exec_plan: ExecPlan("default"), master: None, store: None, secret: None, roll: None, away: None }
+      Generation { number: 0, exec_plan: ExecPlan("default"), master: None, store: None, secret: None, last_roll_call: None, lead_absence: None }
       [], sizes 1-8
       changed None, wings []
     running on two nodes, with a wing ordered for a third:
       running on [n1, n2], next ""
-      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, secret: None, roll: None, away: None }
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, secret: None, last_roll_call: None, lead_absence: None }
       [n1, n2], sizes 1-8
       changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))", "2 on [n3] as None"]
     stopping because a member failed:
       rescaling (Failed { code: 3 }) on [n1, n2], next "the command failed with code 3 on n2"
-      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, secret: None, roll: None, away: None }
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, secret: None, last_roll_call: None, lead_absence: None }
       [n1, n2], sizes 1,2,4
       changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))"]
     stopping because Slurm takes a node back:
       rescaling (Lost) on [n1, n2], next "Slurm took n2 back"
-      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, secret: None, roll: None, away: None }
+      Generation { number: 1, exec_plan: ExecPlan("default"), master: Some(("n1.cluster", 4000)), store: None, secret: None, last_roll_call: None, lead_absence: None }
       [n1, n2], sizes 1-8
       changed Some(UnixTime(1000)), wings ["1 on [n2] as Some(JobId(101))", "2 on [n3] as None"]
     "#);

@@ -8,7 +8,7 @@ use crate::job_lifecycle::JobLifecycle;
 use crate::observed_job::ObservedJob;
 use crate::phase::JobPhase;
 use crate::settings::LifecycleSettings;
-use crate::target::{OrderNumbers, TargetContext};
+use crate::target::{TargetContext, WingNumbers};
 use crate::worker::LiveState;
 use infill_api::AgentDialect;
 use infill_model::{
@@ -23,7 +23,7 @@ const ASKED: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 
 pub struct Numbers(u64);
 
-impl OrderNumbers for Numbers {
+impl WingNumbers for Numbers {
     fn next_number(&mut self) -> Option<u64> {
         self.0 += 1;
         Some(self.0)
@@ -141,8 +141,8 @@ impl Rig {
         self.notes.extend(out.notes);
         self.strikes.extend(out.strikes.into_iter().map(|(node, _)| node));
         self.acquitted |= out.acquitted;
-        self.overflowed = out.overflowed.map(|o| o.nodes).or(self.overflowed);
-        self.lived.extend(out.lived_through);
+        self.overflowed = out.out_of_memory.map(|o| o.nodes).or(self.overflowed);
+        self.lived.extend(out.live_change);
         if let Some((_, nodes, why)) = out.started {
             self.whys.push(why);
             self.started.push(nodes.iter().map(|n| n.to_string()).collect());
@@ -259,10 +259,10 @@ impl Rig {
 
     pub fn submit_wings(&mut self) {
         for order in self.m.wing_orders() {
-            let id = JobId(100 + order.order as u32);
+            let id = JobId(100 + order.number as u32);
             self.slurm.insert(id, order.nodes.clone());
             let lead = self.m.lead_node().unwrap().clone();
-            self.event(&lead, AgentEvent::WingSubmitted { order: order.order, job: id });
+            self.event(&lead, AgentEvent::WingSubmitted { order: order.number, job: id });
         }
     }
 
@@ -340,7 +340,7 @@ impl Rig {
         if meeting.host {
             self.event(node, AgentEvent::Store { generation, port: 5000, secret: None });
         }
-        let is_in = self.m.workers.get(node).is_some_and(|w| w.live == LiveState::In(generation));
+        let is_in = self.m.workers.get(node).is_some_and(|w| w.live == LiveState::Member(generation));
         if meeting.store.is_some() && !is_in {
             self.event(node, AgentEvent::Joined { generation, secs: 0.1 });
         }

@@ -52,7 +52,7 @@ fn no_wing_is_ordered_where_slurm_would_not_start_it() {
 fn released() -> Rig {
     let mut r = rig("1-8");
     r.target(&[1]);
-    r.with(|m, now, _| m.record_release(now));
+    r.with(|m, now, _| m.record_launch(now));
     r
 }
 

@@ -89,8 +89,8 @@ fn wings_that_fail_at_once_are_not_ordered_forever() {
         r.target(&[1, 2 + round % 7]);
         for order in r.m.wing_orders() {
             orders += 1;
-            let job = JobId(100 + order.order as u32);
-            r.event(&n(1), AgentEvent::WingSubmitted { order: order.order, job });
+            let job = JobId(100 + order.number as u32);
+            r.event(&n(1), AgentEvent::WingSubmitted { order: order.number, job });
             r.slurm.insert(job, order.nodes.clone());
             r.observe();
             r.slurm.remove(&job);
@@ -132,7 +132,7 @@ fn a_lead_that_came_late_waits_for_a_plan_that_gives_it_enough() {
     r.target(&[1, 2]);
     r.target(&[1]);
     r.run();
-    assert!(matches!(r.m.phase, JobPhase::Idle { .. }), "{:?}", r.m.phase);
+    assert!(matches!(r.m.phase, JobPhase::Assembling { .. }), "{:?}", r.m.phase);
     assert_eq!((r.m.scheduling_state(r.now), &r.m.target), (SchedulingState::Running, &None));
     r.target(&[1, 3]);
     assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Busy, "its wings are on their way");
@@ -167,7 +167,7 @@ fn a_command_that_runs_out_of_memory_is_tried_with_another_size() {
     overflows(&mut r, 1);
     r.stopped(&n(2), 1, ASKED);
     assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Running, "any plan will do");
-    assert!(matches!(r.m.phase, JobPhase::Idle { .. }), "{:?}", r.m.phase);
+    assert!(matches!(r.m.phase, JobPhase::Assembling { .. }), "{:?}", r.m.phase);
     assert_eq!((r.m.counts.restarts, r.overflowed), (0, Some(2)));
     assert!(r.strikes.is_empty());
     r.target(&[1, 2, 3]);

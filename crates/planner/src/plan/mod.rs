@@ -6,7 +6,7 @@
 //! - `space`: the problem, and from it what each job may do in each step, what that earns, what it uses.
 //! - `search`: a good schedule without a solver, and a bound on how much better a schedule can be.
 //! - `program`: the mixed-integer program of what is left to gain, and the [`solver`]s for it.
-//! - `placement`: the better of the two schedules on named nodes.
+//! - `placement`: the best of the found schedules on named nodes.
 //! - `checker`: whether a plan may be carried out, and the reasons for what it decides.
 //!
 //! [`plan_round`] goes through all of them. [`plan_without_solver`] leaves the solver out. [`last_resort`]

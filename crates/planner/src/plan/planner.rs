@@ -19,18 +19,18 @@ pub fn plan_round(problem: &PlanningProblem<'_>, solver: &dyn Solver) -> Plan {
     }
     let incumbent = incumbent::find_incumbent(&space);
     if incumbent.is_within(problem.config.mip_gap) {
-        return place_better(&space, None, &incumbent, incumbent_bound(&incumbent, SolveStatus::Optimal));
+        return place_best(&space, None, &incumbent, incumbent_bound(&incumbent, SolveStatus::Optimal));
     }
     let unasked = SolveStatus::SolverNotUsed { gap: incumbent.relative_gap() };
     if problem.config.solve_secs <= 0.0 {
-        return place_better(&space, None, &incumbent, incumbent_bound(&incumbent, unasked));
+        return place_best(&space, None, &incumbent, incumbent_bound(&incumbent, unasked));
     }
     match improve::improve_incumbent(&space, solver, &incumbent) {
-        Ok(Some((found, bound))) => place_better(&space, Some(&found), &incumbent, bound),
-        Ok(None) => place_better(&space, None, &incumbent, incumbent_bound(&incumbent, unasked)),
+        Ok(Some((found, bound))) => place_best(&space, Some(&found), &incumbent, bound),
+        Ok(None) => place_best(&space, None, &incumbent, incumbent_bound(&incumbent, unasked)),
         Err(why) => {
             let status = SolveStatus::Fallback(why);
-            place_better(&space, None, &incumbent, incumbent_bound(&incumbent, status))
+            place_best(&space, None, &incumbent, incumbent_bound(&incumbent, status))
         }
     }
 }
@@ -46,7 +46,7 @@ pub fn plan_without_solver(problem: &PlanningProblem<'_>, why: &str) -> Plan {
 fn plan_incumbent(space: &DecisionSpace<'_>, status: SolveStatus) -> Plan {
     let incumbent = incumbent::find_incumbent(space);
     let bound = incumbent_bound(&incumbent, status);
-    place_better(space, None, &incumbent, bound)
+    place_best(space, None, &incumbent, bound)
 }
 
 /// The bound that belongs to the incumbent, with a status.
@@ -56,7 +56,7 @@ fn incumbent_bound(incumbent: &Incumbent, status: SolveStatus) -> SolveBound {
 
 /// Places the schedule that the solver `found` and the incumbent on nodes, the better one first. Returns the
 /// best plan of these.
-fn place_better(
+fn place_best(
     space: &DecisionSpace<'_>,
     found: Option<&Schedule>,
     incumbent: &Incumbent,

@@ -60,7 +60,7 @@ impl NodeTimes {
 
     /// Records that the text could not be stored, so that the next [`NodeTimes::take_unsaved`] returns it
     /// again.
-    pub fn not_saved(&mut self) {
+    pub fn mark_unsaved(&mut self) {
         self.unsaved = true;
     }
 

@@ -66,7 +66,7 @@ impl UserUsage {
 
     /// Records that the text could not be stored, so that the next [`UserUsage::take_unsaved`] returns it
     /// again.
-    pub fn not_saved(&mut self) {
+    pub fn mark_unsaved(&mut self) {
         self.saved_at = UnixTime::default();
     }
 
@@ -99,7 +99,7 @@ mod tests {
         let mut usage = used(1000, &[("alice", 800.0)]);
         let text = usage.take_unsaved().unwrap();
         assert_eq!(usage.take_unsaved(), None, "not so soon again");
-        usage.not_saved();
+        usage.mark_unsaved();
         assert!(usage.take_unsaved().is_some());
         let mut next = UserUsage::default();
         next.load(&text);

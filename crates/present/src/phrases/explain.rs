@@ -6,7 +6,7 @@ use super::{
     DisplayClock, describe_end, describe_forecast, idle_share, node_kind_name, percent, text_or_dash,
 };
 use crate::charts::format_number;
-use infill_api::{DaemonStatus, JobView, NodeView, PlanView, RoundView, SCHEMA};
+use infill_api::{DaemonStatus, JobView, NodeView, PlanView, RoundView, SCHEMA_VERSION};
 use infill_model::{
     GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, generations_of_last_job, hostlist,
 };
@@ -17,7 +17,7 @@ const SHOWN_GENERATIONS: usize = 10;
 /// `infill explain --json`: one job or one node, with its last round and its history.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExplainDocument {
-    /// [`SCHEMA`].
+    /// [`SCHEMA_VERSION`].
     pub schema: u32,
     /// The moment that the user asked about. `job` and `node` show the present, so they are left out then.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub fn explain_job(
     let round = round.map(|r| reduce_round(r, |j| j == id, |n| n.job == Some(id)));
     let judged = round.as_ref().is_some_and(|r| !r.report.jobs.is_empty());
     (job.is_some() || judged || !generations.is_empty()).then_some(ExplainDocument {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         at: None,
         job,
         node: None,
@@ -76,7 +76,7 @@ pub fn explain_node(name: &str, status: DaemonStatus, round: Option<RoundView>) 
     let node = status.nodes.into_iter().find(|n| n.node.as_str() == name)?;
     let round = round.map(|r| reduce_round(r, |j| Some(j) == node.job, |n| n.node == node.node));
     Some(ExplainDocument {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         at: None,
         job: None,
         node: Some(node),
@@ -106,7 +106,7 @@ pub fn explain_moment(
             let job = judged.and_then(|n| n.job);
             let round = reduce_round(round, |j| Some(j) == job, |n| n.node.as_str() == subject);
             ExplainDocument {
-                schema: SCHEMA,
+                schema: SCHEMA_VERSION,
                 at: None,
                 job: None,
                 node: None,

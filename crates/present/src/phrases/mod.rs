@@ -6,7 +6,7 @@ pub mod percent;
 
 pub use display_clock::DisplayClock;
 
-use infill_api::{EndView, IdleShare, NodeKind};
+use infill_api::{EndPrediction, IdleShare, NodeKind};
 use infill_model::{GpuCounts, JobPlan, Resources, duration};
 
 /// The word that users read for a kind of node.
@@ -28,7 +28,7 @@ pub fn idle_share(idle: IdleShare) -> String {
 
 /// When a job ends: `40:00 at its present rate, most likely between 25:00 and 1:23:20 (well known)`. Eight of
 /// ten such jobs end within the two times.
-pub(crate) fn describe_end(ends: &EndView) -> String {
+pub(crate) fn describe_end(ends: &EndPrediction) -> String {
     let [low, median, high] =
         [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::format_duration);
     let quality = if ends.predictable { "well known" } else { "a rough guess" };

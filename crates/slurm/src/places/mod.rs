@@ -80,8 +80,8 @@ impl SlurmApi for PlacesSlurm {
         })
     }
 
-    async fn has_news(&self) -> Result<bool, SlurmError> {
-        self.slurm.has_news().await
+    async fn has_new_main_jobs(&self) -> Result<bool, SlurmError> {
+        self.slurm.has_new_main_jobs().await
     }
 
     async fn find_job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {

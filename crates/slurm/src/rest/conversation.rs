@@ -269,7 +269,7 @@ async fn news_are_main_jobs_that_no_snapshot_has_shown() {
         _ => fine(),
     })
     .await;
-    assert!(!served.slurm.has_news().await.unwrap(), "there was no snapshot");
+    assert!(!served.slurm.has_new_main_jobs().await.unwrap(), "there was no snapshot");
     served.slurm.read_snapshot().await.unwrap();
     served.requests();
     let once: &[&str] = &["diag/"];
@@ -281,7 +281,7 @@ async fn news_are_main_jobs_that_no_snapshot_has_shown() {
         (9, true, once),
     ] {
         *submitted.lock().unwrap() += new_jobs;
-        assert_eq!(served.slurm.has_news().await.unwrap(), news, "{new_jobs}");
+        assert_eq!(served.slurm.has_new_main_jobs().await.unwrap(), news, "{new_jobs}");
         let requests = served.requests();
         let tails: Vec<&str> = requests.iter().filter_map(|r| Some(r.split_once("v0.0.45/")?.1)).collect();
         assert_eq!(tails, expected, "{new_jobs}");

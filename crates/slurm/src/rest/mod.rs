@@ -225,7 +225,7 @@ impl SlurmApi for RestSlurm {
         }
     }
 
-    async fn has_news(&self) -> Result<bool, SlurmError> {
+    async fn has_new_main_jobs(&self) -> Result<bool, SlurmError> {
         let diag = self.read_diag().await?;
         let watermark = *self.lock_watermark();
         let (after, count) = match watermark.new_jobs(&diag) {

@@ -16,7 +16,7 @@ use infill_model::{
 /// On a large machine a round's report has a hundred kilobytes, so these rounds take up to 2 GB.
 const MAX_ROUNDS: i64 = 20_000;
 
-/// Name of the counter of order numbers.
+/// Name of the counter of wing numbers.
 const ORDER_COUNTER: &str = "orders";
 
 /// Rows of one statement. With at most eighteen values each, they stay below the 32766 values that a

@@ -32,7 +32,7 @@ pub(crate) async fn open(url: &str) -> Result<SqlStore, StoreError> {
     let in_memory = url.contains(":memory:") || url.contains("mode=memory");
     let lock = if in_memory { None } else { Some(lock_database(options.get_filename(), &doing)?) };
     // Full synchronisation costs one flush for each transaction, a few every round. With less, a power cut
-    // could undo order numbers that sbatch has already used, or a decision that was already carried out.
+    // could undo wing numbers that sbatch has already used, or a decision that was already carried out.
     let options = options
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)

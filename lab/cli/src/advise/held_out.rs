@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::AdviseArgs;
 use infill_advisor::plans::plan_trial::{PlanTrial, PlanTrialResult};
 use infill_advisor::plans::{PlanPriors, fitted_priors::MeasuredProgram};
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_model::{ModelFacts, PlanMeasurement};
 use infill_present::{
     exit::{CommandFailure, CommandResult, ProgramExit},
@@ -74,7 +74,7 @@ pub(super) fn advise_held_out(args: &AdviseArgs) -> CommandResult {
     let rows =
         run_held_out_trials(&programs, args.noise, args.plans.measurements as usize, TRIALS_PER_PROGRAM);
     if args.json {
-        output::print_json(&HeldOutDocument { schema: SCHEMA, programs: &rows })?;
+        output::print_json(&HeldOutDocument { schema: SCHEMA_VERSION, programs: &rows })?;
     } else {
         output::print_text(&render_rows(&rows)?)?;
     }

@@ -18,7 +18,7 @@ use clap::Args;
 use serde::Serialize;
 
 use infill_advisor::curve_trial::{ComparedSize, CurveTrial, CurveTrialResult, TriedSize};
-use infill_api::{CurveRow, SCHEMA};
+use infill_api::{CurveRow, SCHEMA_VERSION};
 use infill_model::{CurvePoint, MAX_NODES_A_JOB, config::Config};
 use infill_present::{
     charts::CurveFigure,
@@ -123,7 +123,8 @@ fn advise_curve(args: &AdviseArgs, curve: &Path, config: Option<&Path>) -> Comma
         traces::read_throughputs(curve, args.max_nodes).map_err(|e| ProgramExit::Input.caused_by(e))?;
     let verdict = run_curve_trial(args, &config, &table)?;
     if args.json {
-        let document = AdviseDocument { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };
+        let document =
+            AdviseDocument { schema: SCHEMA_VERSION, verdict: &verdict, unmeasured: table.unmeasured };
         output::print_json(&document)?;
     } else {
         let mut text = render_trial(&verdict, &table)?;

@@ -11,7 +11,7 @@ use infill_advisor::plans::PlanPriors;
 use infill_advisor::plans::plan_trial::{
     ChosenPlan, PlanPlacement, PlanPoint, PlanProbe, PlanTrial, PlanTrialResult,
 };
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_present::{
     exit::{CommandFailure, CommandResult, ProgramExit},
     filter, output,
@@ -95,7 +95,7 @@ fn placement_text(place: &PlanPlacement) -> String {
 pub(super) fn advise_plans(args: &AdviseArgs) -> CommandResult {
     let verdict = run_plan_trial(args)?;
     if args.json {
-        output::print_json(&PlanTrialDocument { schema: SCHEMA, verdict: &verdict })?;
+        output::print_json(&PlanTrialDocument { schema: SCHEMA_VERSION, verdict: &verdict })?;
     } else {
         output::print_text(&render_plan_trial(&verdict)?)?;
     }
@@ -215,7 +215,8 @@ mod tests {
     #[test]
     fn the_document() {
         let verdict = sample();
-        let json = serde_json::to_value(PlanTrialDocument { schema: SCHEMA, verdict: &verdict }).unwrap();
+        let json =
+            serde_json::to_value(PlanTrialDocument { schema: SCHEMA_VERSION, verdict: &verdict }).unwrap();
         assert_eq!(json["probes"][0]["plan"], "ddp");
         assert_eq!(json["points"][1]["true"], 200.0);
         assert_eq!(json["chosen"][1]["true_share_of_best"], 0.97);

@@ -85,7 +85,7 @@ fn a_site_that_allows_one_probe_gets_one() {
 fn the_document() {
     let table = table();
     let verdict = run_curve_trial(&args(1), &Config::default(), &table).unwrap();
-    let document = AdviseDocument { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };
+    let document = AdviseDocument { schema: SCHEMA_VERSION, verdict: &verdict, unmeasured: table.unmeasured };
     let json = serde_json::to_value(&document).unwrap();
     let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["curve", "mape", "model", "probe_secs", "probes", "schema", "start", "unmeasured"]);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::AdviseArgs;
 use infill_advisor::type_trial::{TypeAccuracy, TypePoint, TypeTrial, TypeTrialResult};
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_present::{
     exit::{CommandFailure, CommandResult, ProgramExit},
     filter, output,
@@ -103,7 +103,7 @@ fn point_error(point: &TypePoint) -> String {
 pub(super) fn advise_types(args: &AdviseArgs) -> CommandResult {
     let verdict = run_type_trial(args)?;
     if args.json {
-        output::print_json(&TypeTrialDocument { schema: SCHEMA, verdict: &verdict })?;
+        output::print_json(&TypeTrialDocument { schema: SCHEMA_VERSION, verdict: &verdict })?;
     } else {
         output::print_text(&render_type_trial(&verdict)?)?;
     }
@@ -198,7 +198,8 @@ mod tests {
         bert-1.3B-128 a100    1     1  600       660       618  540  720 measured
         bert-1.3B-128 a100    4     4 2000      2200      2060 1800 2400    +3.0%
         ");
-        let json = serde_json::to_value(TypeTrialDocument { schema: SCHEMA, verdict: &verdict }).unwrap();
+        let json =
+            serde_json::to_value(TypeTrialDocument { schema: SCHEMA_VERSION, verdict: &verdict }).unwrap();
         assert_eq!(json["points"][0]["type"], "a100");
         assert_eq!((&json["points"][1]["gpus"], &json["points"][1]["true"]), (&4.into(), &2000.0.into()));
         assert_eq!(json["predicted"]["true_share_of_best"], 1.0);

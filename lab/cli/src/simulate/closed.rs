@@ -10,7 +10,7 @@ use super::args::{LengthKnowledge, SimulateArgs};
 use super::show;
 use super::threads;
 use infill_advisor::type_trial::best_estimates;
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_model::{ClosedJob, ModelFacts, SpeedRow, config::Config, duration};
 use infill_present::{
     exit::{CommandFailure, CommandResult, ProgramExit},
@@ -147,7 +147,7 @@ pub fn simulate_closed(args: &SimulateArgs, machine: &ClosedMachine, config: &Co
         .iter()
         .map(|(outcome, secs)| ClosedRow::from_outcome(outcome, args.timings.then_some(*secs)));
     let document = ClosedDocument {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         machine: machine.to_string(),
         gpus: machine.gpu_count(),
         jobs: setup.jobs.len(),
@@ -274,7 +274,7 @@ mod tests {
 
     fn document() -> ClosedDocument {
         ClosedDocument {
-            schema: SCHEMA,
+            schema: SCHEMA_VERSION,
             machine: "8x8:a800".to_owned(),
             gpus: 64,
             jobs: 3,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::unit::LogUnit;
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_model::RescaleCosts;
 use infill_sim::{FairnessScore, JobScore, MainQueueDelays, PolicyScore};
 
@@ -120,7 +120,7 @@ pub(crate) fn simulation_document(
 ) -> SimulationDocument {
     let policies =
         outcomes.iter().map(|(outcome, secs)| policy_row(outcome, bound, timings.then_some(*secs))).collect();
-    SimulationDocument { schema: SCHEMA, subject, idle_node_secs: bound.idle_node_secs, policies }
+    SimulationDocument { schema: SCHEMA_VERSION, subject, idle_node_secs: bound.idle_node_secs, policies }
 }
 
 fn policy_row(outcome: &PolicyScore, bound: &PolicyScore, wall_s: Option<f64>) -> PolicyRow {

@@ -11,7 +11,7 @@ use super::args::SimulateArgs;
 use super::show;
 use super::threads;
 use infill_advisor::length::{BacktestConfig, LengthDistribution, PredictedJob, run_backtest};
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_model::{PastJob, Submission, duration};
 use infill_present::{
     exit::{CommandFailure, CommandResult, ProgramExit},
@@ -119,7 +119,7 @@ pub fn simulate_orders(args: &SimulateArgs, machine: &ClosedMachine) -> CommandR
     let span = jobs.last().zip(jobs.first()).map_or(0.0, |(last, first)| last.at - first.at);
     let work: f64 = jobs.iter().map(|j| j.secs * f64::from(j.size)).sum();
     let document = OrderDocument {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         machine: machine.to_string(),
         units,
         jobs: jobs.len(),
@@ -216,7 +216,7 @@ mod tests {
             makespan_secs: 9000.0,
         };
         let document = OrderDocument {
-            schema: SCHEMA,
+            schema: SCHEMA_VERSION,
             machine: "468x1".to_owned(),
             units: 468,
             jobs: 2,

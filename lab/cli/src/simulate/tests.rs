@@ -3,7 +3,7 @@
 use super::document::{self, LossShares, PolicyRow, SimulationDocument, SimulationSubject};
 use super::show::{self, ScreenOptions};
 use super::unit::LogUnit;
-use infill_api::SCHEMA;
+use infill_api::SCHEMA_VERSION;
 use infill_model::{JobId, RescaleCosts};
 use infill_present::{filter::TableArgs, long_duration::LongDuration};
 use infill_sim::{FairnessScore, JobScore, MainQueueDelays, PolicyScore, SeriesPoint};
@@ -80,7 +80,7 @@ pub fn job(name: &str, node_secs: f64) -> JobScore {
 
 pub fn document() -> SimulationDocument {
     let policies = vec![row("infill-known", 0.8123), row("freetrain", 0.7)];
-    SimulationDocument { schema: SCHEMA, subject: subject(), idle_node_secs: 1.4e7, policies }
+    SimulationDocument { schema: SCHEMA_VERSION, subject: subject(), idle_node_secs: 1.4e7, policies }
 }
 
 fn text(args: &TableArgs, width: Option<usize>, colours: bool) -> String {

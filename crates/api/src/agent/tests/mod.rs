@@ -16,7 +16,7 @@ fn an_unknown_directive_keeps_the_previous_one_and_the_rest_of_the_assignment() 
     let before = Directive::Stop { generation: 2 };
     let (assignment, unknown) = received.decode_known(&before);
     assert_eq!((assignment.version, &assignment.directive), (7, &before));
-    assert_eq!(assignment.wings.iter().map(|w| w.order).collect::<Vec<_>>(), [4]);
+    assert_eq!(assignment.wings.iter().map(|w| w.number).collect::<Vec<_>>(), [4]);
     assert_eq!(assignment.notice.as_deref(), Some("saves rarely"));
     assert_eq!(unknown, ["levitate", "wing"]);
 }

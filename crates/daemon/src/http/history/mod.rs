@@ -11,10 +11,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::context::DaemonContext;
-use infill_api::{EndedImportResult, ImportEndedRequest, MAX_ENDED, SCHEMA};
+use infill_api::{EndedImportResult, ImportEndedRequest, MAX_ENDED, SCHEMA_VERSION};
 use infill_model::clock::now;
 
-use super::signed_requests::VerifiedOrder;
+use super::signed_requests::VerifiedRequest;
 use super::{RequestDenial, auth};
 
 /// Largest body of an import: [`MAX_ENDED`] jobs with five texts, each of 200 characters with four bytes.
@@ -23,7 +23,7 @@ pub(crate) const MAX_IMPORT_BODY: usize = 6 * 1024 * 1024;
 /// `POST /v1/history/import`.
 pub(crate) async fn import_history(
     State(context): State<Arc<DaemonContext>>,
-    VerifiedOrder { uid, order: request, .. }: VerifiedOrder<ImportEndedRequest>,
+    VerifiedRequest { uid, request, .. }: VerifiedRequest<ImportEndedRequest>,
 ) -> Result<Json<EndedImportResult>, RequestDenial> {
     auth::require_admin(&context, uid).await?;
     let jobs = request.jobs;
@@ -36,5 +36,5 @@ pub(crate) async fn import_history(
     let taken = context.store.add_ended_jobs(&jobs).await?;
     let known = (jobs.len() as u64).saturating_sub(taken);
     tracing::info!(%uid, taken, known, "ended jobs were imported");
-    Ok(Json(EndedImportResult { schema: SCHEMA, taken, known }))
+    Ok(Json(EndedImportResult { schema: SCHEMA_VERSION, taken, known }))
 }

@@ -12,7 +12,7 @@ async fn bring(context: &Arc<DaemonContext>, who: &str, jobs: Vec<EndedJob>) -> 
     let body = serde_json::to_vec(&request).unwrap();
     let request = Request::post("/").header("content-type", "application/json").body(body.into()).unwrap();
     let answer = async {
-        import_history(State(context.clone()), VerifiedOrder::from_request(request, context).await?).await
+        import_history(State(context.clone()), VerifiedRequest::from_request(request, context).await?).await
     };
     answer.await.map(|Json(taken)| (taken.taken, taken.known)).map_err(|denial| denial.status.as_u16())
 }

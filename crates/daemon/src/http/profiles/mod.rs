@@ -20,14 +20,14 @@ use crate::redaction::{ApiReader, RedactionFilter};
 use infill_advisor::{FittedCurve, ScalingModel as _, batch_mode, sizes_of_interest};
 use infill_api::{
     CurveRow, FigureView, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,
-    MAX_PROFILES, ProfileCount, ProfileFigureQuery, ProfileView, ProfilesView, SCHEMA,
+    MAX_PROFILES, ProfileCount, ProfileFigureQuery, ProfileView, ProfilesView, SCHEMA_VERSION,
 };
 use infill_model::{AllowedSizes, MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, UserId, clock::now};
 use infill_present::charts::{CurrentPoint, CurveFigure, draw_curves};
 use infill_store::{Measurement, ProfileQuota, QuotaExceeded};
 
 use super::concurrency::{internal_error, run_blocking, run_limited};
-use super::signed_requests::VerifiedOrder;
+use super::signed_requests::VerifiedRequest;
 use super::{RequestDenial, auth};
 
 /// Largest body of an import: twice the size of [`MAX_IMPORTED`] profiles with [`validate::MAX_POINTS`]
@@ -41,7 +41,7 @@ const MIB: u64 = 1024 * 1024;
 const CHANGE_TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Samples per second that no program reaches.
-const MOST_SAMPLES_A_SEC: f64 = 1e12;
+const MAX_SAMPLES_PER_SEC: f64 = 1e12;
 
 /// Largest size of a shown curve in units of the largest measured size.
 const CURVE_REACH_FACTOR: u32 = 2;
@@ -53,7 +53,7 @@ pub(crate) async fn list_profiles(
     filter: Result<Query<ProfileFilter>, QueryRejection>,
 ) -> Result<Json<ProfilesView>, RequestDenial> {
     let Query(filter) = filter?;
-    let private = context.doors.private_data();
+    let private = context.access.private_data();
     let visible = RedactionFilter::new(&viewer, private, &|_| None).restrict_filter(filter);
     let found = match visible {
         Some(filter) => context.store.find_profiles(&filter, MAX_PROFILES).await?,
@@ -61,8 +61,8 @@ pub(crate) async fn list_profiles(
     };
     // Each fit takes a part of a millisecond. Together that is too long for a thread that serves agents.
     let fitting = run_blocking(|| found.into_iter().map(profile_view).collect());
-    let profiles = run_limited(&context.doors.fits, fitting).await?;
-    Ok(Json(ProfilesView { schema: SCHEMA, profiles }))
+    let profiles = run_limited(&context.access.fits, fitting).await?;
+    Ok(Json(ProfilesView { schema: SCHEMA_VERSION, profiles }))
 }
 
 /// `GET /v1/profiles/figure`: a profile's curve, with its measurements and a job's present point.
@@ -81,17 +81,17 @@ pub(crate) async fn profile_figure(
     let now = at.zip(rate).and_then(|(nodes, rate)| current_point(nodes, rate));
     let drawing =
         run_blocking(move || found.map(|profile| draw_profile(&profile_view(profile), now)).transpose());
-    let drawn = run_limited(&context.doors.fits, drawing).await?.map_err(internal_error)?;
+    let drawn = run_limited(&context.access.fits, drawing).await?.map_err(internal_error)?;
     Ok(Json(drawn.unwrap_or_else(|| curve_figure("there is no such profile".to_owned(), Vec::new(), None))))
 }
 
 fn may_see_profile(context: &DaemonContext, viewer: &ApiReader, key: &ProfileKey) -> bool {
-    RedactionFilter::new(viewer, context.doors.private_data(), &|_| None).may_see_profile(key)
+    RedactionFilter::new(viewer, context.access.private_data(), &|_| None).may_see_profile(key)
 }
 
 /// A job's present point on a curve; `None` where it is impossible.
 fn current_point(nodes: u32, rate: f64) -> Option<CurrentPoint> {
-    let is_possible = (1..=MAX_NODES_A_JOB).contains(&nodes) && (0.0..=MOST_SAMPLES_A_SEC).contains(&rate);
+    let is_possible = (1..=MAX_NODES_A_JOB).contains(&nodes) && (0.0..=MAX_SAMPLES_PER_SEC).contains(&rate);
     is_possible.then_some(CurrentPoint { nodes, rate })
 }
 
@@ -110,7 +110,7 @@ fn draw_profile(view: &ProfileView, now: Option<CurrentPoint>) -> anyhow::Result
 
 fn curve_figure(title: String, rows: Vec<Vec<serde_json::Value>>, svg: Option<String>) -> FigureView {
     let heads = ["nodes", "samples/s", "from", "to", "known by"].map(str::to_owned).to_vec();
-    FigureView { schema: SCHEMA, title, heads, rows, svg }
+    FigureView { schema: SCHEMA_VERSION, title, heads, rows, svg }
 }
 
 /// `GET /v1/profiles/history`.
@@ -130,13 +130,13 @@ pub(crate) async fn profile_history(
     for Measurement { key: _, job, nodes, samples, secs, probe, at } in measurements.into_iter().rev() {
         rows.push(HistoryRow { at, job, nodes, samples, secs, probe });
     }
-    Ok(Json(HistoryView { schema: SCHEMA, profile, rows }))
+    Ok(Json(HistoryView { schema: SCHEMA_VERSION, profile, rows }))
 }
 
 /// `POST /v1/profiles/forget`.
 pub(crate) async fn forget_profiles(
     State(context): State<Arc<DaemonContext>>,
-    VerifiedOrder { uid, order: request, .. }: VerifiedOrder<ForgetRequest>,
+    VerifiedRequest { uid, request, .. }: VerifiedRequest<ForgetRequest>,
 ) -> Result<Json<ProfileCount>, RequestDenial> {
     let owners = request.filter.user.as_deref().map(|user| BTreeSet::from([user]));
     auth::require_owner(&context, uid, owners).await?;
@@ -145,13 +145,13 @@ pub(crate) async fn forget_profiles(
     let profiles = context.store.forget_profiles(&request.filter).await?;
     context.lock_state().forget_profiles(&request.filter);
     tracing::info!(%uid, filter = ?request.filter, profiles, "profiles were forgotten");
-    Ok(Json(ProfileCount { schema: SCHEMA, profiles }))
+    Ok(Json(ProfileCount { schema: SCHEMA_VERSION, profiles }))
 }
 
 /// `POST /v1/profiles/import`.
 pub(crate) async fn import_profiles(
     State(context): State<Arc<DaemonContext>>,
-    VerifiedOrder { uid, order: request, .. }: VerifiedOrder<ImportRequest>,
+    VerifiedRequest { uid, request, .. }: VerifiedRequest<ImportRequest>,
 ) -> Result<Json<ProfileCount>, RequestDenial> {
     if request.profiles.len() > MAX_IMPORTED {
         let what = format!("expected at most {MAX_IMPORTED} profiles at once");
@@ -175,7 +175,7 @@ pub(crate) async fn import_profiles(
     let count = profiles.len() as u64;
     context.lock_state().replace_profiles(profiles, now());
     tracing::info!(%uid, profiles = count, "profiles were imported");
-    Ok(Json(ProfileCount { schema: SCHEMA, profiles: count }))
+    Ok(Json(ProfileCount { schema: SCHEMA_VERSION, profiles: count }))
 }
 
 /// Waits for the permit to change profiles. Limits how often each user gets it, except for administrators.
@@ -185,10 +185,10 @@ async fn acquire_change_permit(
 ) -> Result<SemaphorePermit<'_>, RequestDenial> {
     if !auth::is_admin(context, uid).await {
         let what = "you change profiles too often; try again later";
-        let taken = context.doors.changes.per_user.try_take(uid.0, Instant::now());
+        let taken = context.access.changes.per_user.try_take(uid.0, Instant::now());
         taken.map_err(|after| RequestDenial::too_often(what, after))?;
     }
-    match tokio::time::timeout(CHANGE_TURN_TIMEOUT, context.doors.changes.turn.acquire()).await {
+    match tokio::time::timeout(CHANGE_TURN_TIMEOUT, context.access.changes.turn.acquire()).await {
         Ok(Ok(permit)) => Ok(permit),
         Ok(Err(_)) | Err(_) => {
             Err(RequestDenial::too_often("others change profiles; try again", CHANGE_TURN_TIMEOUT))

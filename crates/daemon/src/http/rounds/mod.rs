@@ -14,7 +14,9 @@ use axum::{Extension, Json};
 use super::{RequestDenial, live_status};
 use crate::context::DaemonContext;
 use crate::redaction::{ApiReader, RedactionFilter};
-use infill_api::{DEFAULT_ROUNDS, Hidden, MAX_ROUNDS, RoundView, RoundsQuery, RoundsView, SCHEMA};
+use infill_api::{
+    DEFAULT_ROUNDS, HiddenCounts, MAX_ROUNDS, RoundView, RoundsQuery, RoundsView, SCHEMA_VERSION,
+};
 use infill_model::UnixTime;
 use infill_store::{RoundRecord, RoundsFilter};
 
@@ -33,8 +35,8 @@ pub(crate) async fn list_rounds(
     let filter = RoundsFilter { until: before.map(|at| at + -1), limit };
     let rounds = context.store.list_rounds(&filter).await?;
     // Notes name jobs only by numbers, and these rows do not contain the jobs' owners.
-    let redaction = RedactionFilter::new(&viewer, context.doors.private_data(), &|_| None);
-    Ok(Json(redaction.redact_rounds(RoundsView { schema: SCHEMA, rounds })))
+    let redaction = RedactionFilter::new(&viewer, context.access.private_data(), &|_| None);
+    Ok(Json(redaction.redact_rounds(RoundsView { schema: SCHEMA_VERSION, rounds })))
 }
 
 /// `GET /v1/rounds/{at}`: the last round at that moment or before it.
@@ -56,11 +58,11 @@ pub(crate) async fn get_round_at(
 fn to_round_view(round: RoundRecord) -> RoundView {
     let RoundRecord { at: _, plan, report, acted } = round;
     RoundView {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         plan,
         report,
         acting: acted,
-        hidden: Hidden::default(),
+        hidden: HiddenCounts::default(),
         secs: BTreeMap::new(),
     }
 }

@@ -113,7 +113,7 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
             let submitted = &lifecycle.unwrap().submitted;
             let own = vec![NodeName::new(batch)];
             let count = nodes.split_whitespace().count();
-            assert_eq!((&submitted.own, submitted.block as usize), (&own, count));
+            assert_eq!((&submitted.own_nodes, submitted.places_per_worker as usize), (&own, count));
         } else {
             assert!(answer["error"].as_str().unwrap().contains(said.as_str().unwrap()), "{answer}");
             assert!(lifecycle.is_none());

@@ -40,7 +40,7 @@ async fn answer_number(JsonBody(number): JsonBody<u32>) -> &'static str {
 async fn serve_router(router: axum::Router, connections: usize, tls: Option<Arc<TlsFiles>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let limits = ConnectionLimits { connections, a_host: connections };
+    let limits = ConnectionLimits { connections, per_host: connections };
     tokio::spawn(serve_with_tls(listener, router, limits, tls, std::future::pending()));
     address
 }
@@ -162,7 +162,7 @@ async fn unfinished_handshakes_are_closed_for_new_connections() {
 #[tokio::test]
 async fn a_hello_whose_credential_is_checked_keeps_its_connection() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
-    let hellos = &daemon.context.doors.limits.hellos;
+    let hellos = &daemon.context.access.limits.hellos;
     hellos.forget_permits(hellos.available_permits());
     let address = serve_router(crate::http::build_router(daemon.context.clone()), 3, None).await;
     let body = hello_body().to_string();

@@ -37,7 +37,7 @@ async fn an_anonymous_reader_with_a_foreign_host_name_is_refused() {
 async fn a_foreign_host_name_opens_no_session() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     let person = AuthenticatedUser { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
-    daemon.context.doors.links.add_session(&Secret("a link's".to_owned()), person, Instant::now());
+    daemon.context.access.links.add_session(&Secret("a link's".to_owned()), person, Instant::now());
     let open = async |host: &str| {
         let request = daemon.http.post(format!("{}{}", daemon.url, paths::WEB_SESSIONS)).header("host", host);
         request.json(&serde_json::json!({ "ticket": "a link's" })).send().await.unwrap().status().as_u16()
@@ -50,7 +50,7 @@ async fn a_foreign_host_name_opens_no_session() {
 async fn the_next_daemon_on_the_store_knows_the_sessions_of_browsers() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     let person = AuthenticatedUser { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
-    daemon.context.doors.links.add_session(&Secret("a link's".to_owned()), person.clone(), Instant::now());
+    daemon.context.access.links.add_session(&Secret("a link's".to_owned()), person.clone(), Instant::now());
     // Saving sessions does not wait for the lock of the jobs' records.
     let _saving = daemon.context.save_locks.jobs.lock().await;
     let request = daemon.http.post(format!("{}{}", daemon.url, paths::WEB_SESSIONS));
@@ -151,7 +151,7 @@ async fn foreign_pages_are_refused_behind_a_web_server() {
 
 #[tokio::test]
 async fn the_configuration_decides_who_may_read_metrics() {
-    let room = ConnectionLimits { connections: 20, a_host: 20 };
+    let room = ConnectionLimits { connections: 20, per_host: 20 };
     for (readers, here, by_web_server) in [
         (MetricsAccess::Open, 200, 200),
         (MetricsAccess::Loopback, 200, 403),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::http::report;
 use crate::redaction::ApiReader;
-use infill_api::{FigureView, LONGEST_FIGURE_SECS};
+use infill_api::{FigureView, MAX_FIGURE_SECS};
 use infill_model::{LendingMode, MainDelay, NodeUsageSecs, PackedHour};
 
 /// The hour of the cluster's clock: 1970-01-12 13:00 UTC.
@@ -88,7 +88,7 @@ async fn the_longest_figure_reaches_its_last_hour() {
         (0..=9600).map(|hour| spent_in(begin + hour * 3600, [29.0 * 3600.0, 0.0, 0.0, 0.0])).collect();
     daemon.context.store.put_node_time(&rows).await.unwrap();
     let from = begin + 1;
-    let asked = format!("node_time?from={from}&to={}", from + LONGEST_FIGURE_SECS);
+    let asked = format!("node_time?from={from}&to={}", from + MAX_FIGURE_SECS);
     let view = figure(&mut daemon, ReaderKind::Admin, &asked).await;
     // Parts of 29 hours. The last part has two of them.
     assert_eq!(view.rows.len(), 332);
@@ -169,8 +169,8 @@ async fn a_figure_of_no_time_or_too_much_is_refused() {
     for (asked, expected) in [
         (format!("from={HOUR}&to={HOUR}"), 400),
         (format!("from={HOUR}&to={}", HOUR + 1), 200),
-        (format!("from={HOUR}&to={}", HOUR + LONGEST_FIGURE_SECS), 200),
-        (format!("from={HOUR}&to={}", HOUR + LONGEST_FIGURE_SECS + 1), 400),
+        (format!("from={HOUR}&to={}", HOUR + MAX_FIGURE_SECS), 200),
+        (format!("from={HOUR}&to={}", HOUR + MAX_FIGURE_SECS + 1), 400),
         ("from=-1&to=3600".to_owned(), 400),
         (format!("from={HOUR}&to={}&zone=50400", HOUR + 1), 200),
         (format!("from={HOUR}&to={}&zone=-50401", HOUR + 1), 400),

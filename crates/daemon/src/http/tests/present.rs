@@ -50,7 +50,7 @@ async fn the_pause_after_a_plan_is_several_times_its_duration() {
         let began = Instant::now();
         drop(live_status::get_plan(Shared(daemon.context.clone()), Extension(viewer.clone())).await.unwrap());
         let ended = Instant::now();
-        let rested = daemon.context.doors.planning.lock().await.take().unwrap();
+        let rested = daemon.context.access.planning.lock().await.take().unwrap();
         times.push((ended - began, rested.saturating_duration_since(ended)));
     }
     assert!(times.iter().any(is_long), "{times:?}");

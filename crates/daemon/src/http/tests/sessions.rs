@@ -118,7 +118,7 @@ async fn an_operator_ends_the_sessions_of_an_account_that_is_gone() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::default());
     let person = AuthenticatedUser { uid: UserId(987_654), name: Some("gone-for-good".to_owned()) };
-    daemon.context.doors.sessions.add_session(&Secret("gone".to_owned()), person, Instant::now());
+    daemon.context.access.sessions.add_session(&Secret("gone".to_owned()), person, Instant::now());
     for (credential, status) in [("other's", 403), ("operator's", 200)] {
         let body = serde_json::json!({ "credential": { "munge": credential }, "nonce": "n", "user": "gone-for-good" });
         assert_eq!(post(&daemon, paths::WEB_REVOKE, None, &body).await.0, status, "{credential}");

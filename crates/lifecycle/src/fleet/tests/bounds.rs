@@ -64,7 +64,7 @@ fn a_worker_that_asks_for_more_cpus_or_memory_gets_more_places() {
         lead.comment = format!("infill:gpus=4-8{each}");
         lead.wants = Some(Resources { cpus, memory_mib, gpus: GpuCounts::default() });
         drop(rig.look_at(snapshot));
-        rig.fleet.job_lifecycle(LEAD).unwrap().submitted.block
+        rig.fleet.job_lifecycle(LEAD).unwrap().submitted.places_per_worker
     };
     assert_eq!([block(1, 0, ""), block(5, 4100, ""), block(8, 0, ""), block(1, 11_000, "")], [1, 1, 2, 3]);
     assert_eq!([block(8, 0, ";each=2"), block(16, 0, ";each=2")], [2, 4]);

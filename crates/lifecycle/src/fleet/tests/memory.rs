@@ -26,7 +26,7 @@ fn end_wing(rig: &mut Rig, node: &NodeName, state: BaseState) -> FleetOutcome {
 
 /// The reported memory overflows: number of nodes, and the lead's node.
 fn overflows(out: &FleetOutcome) -> Vec<(u32, Option<NodeName>)> {
-    out.overflowed.iter().map(|event| (event.what, event.lead.clone())).collect()
+    out.out_of_memory.iter().map(|event| (event.event, event.lead.clone())).collect()
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_wing_that_runs_out_of_memory_is_not_a_failure_and_its_size_is_reported() {
                 "{state:?}"
             );
             assert_eq!(
-                matches!(lifecycle.phase, JobPhase::Idle { .. }),
+                matches!(lifecycle.phase, JobPhase::Assembling { .. }),
                 is_overflow,
                 "{:?}",
                 lifecycle.phase

@@ -71,10 +71,10 @@ pub fn fleet(text: &str) -> Rig {
     rig
 }
 
-/// A fleet without jobs, with plenty of order numbers.
+/// A fleet without jobs, with plenty of wing numbers.
 pub fn empty() -> Rig {
     let mut fleet = JobFleet::new(&Config::default());
-    fleet.orders.refill(1);
+    fleet.wing_numbers.refill(1);
     let (slurm, agents, heard, tried) = Default::default();
     Rig { fleet, now: UnixTime(1000), slurm, agents, live: false, heard, tried }
 }
@@ -249,9 +249,9 @@ impl Rig {
         let orders = lifecycle.wing_orders();
         let Some(node) = lifecycle.lead_node().cloned() else { return };
         for order in orders {
-            let id = JobId(10_000 + order.order as u32);
-            self.slurm.insert(id, Shown { lead, order: order.order, nodes: order.nodes });
-            drop(self.report(lead, &node, AgentEvent::WingSubmitted { order: order.order, job: id }));
+            let id = JobId(10_000 + order.number as u32);
+            self.slurm.insert(id, Shown { lead, order: order.number, nodes: order.nodes });
+            drop(self.report(lead, &node, AgentEvent::WingSubmitted { order: order.number, job: id }));
         }
     }
 

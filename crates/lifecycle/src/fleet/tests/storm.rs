@@ -93,8 +93,8 @@ fn no_node_has_two_users_after_random_inputs() {
     drop(rig.look());
     let mut began = 0;
     for i in 0..effort::case_count(INPUTS) {
-        if rig.fleet.orders.is_running_low() {
-            rig.fleet.orders.refill(1 + i * 1000);
+        if rig.fleet.wing_numbers.is_running_low() {
+            rig.fleet.wing_numbers.refill(1 + i * 1000);
         }
         apply_random_input(&mut rig, &mut dice);
         if i % 50 == 0 {

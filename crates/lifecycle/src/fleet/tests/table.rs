@@ -213,7 +213,7 @@ fn consequences(out: &FleetOutcome, has_new_orders: bool) -> String {
         (out.batches.iter().any(|b| !b.effects.is_empty()), 'a'),
         (!out.changed.is_empty(), 'w'),
         (!out.generations.is_empty(), 'g'),
-        (!out.strikes.is_empty() || !out.trips.is_empty(), 'b'),
+        (!out.strikes.is_empty() || !out.tripped_nodes.is_empty(), 'b'),
         (!out.interrupted.is_empty(), 'i'),
         (!out.progress.is_empty(), 'm'),
         (!out.ended.is_empty(), 'e'),

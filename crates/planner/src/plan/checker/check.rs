@@ -1,6 +1,6 @@
 //! The independent checker: whether a plan may be carried out. It reads the problem by itself
 //! ([`CheckedJob`]) and computes the plan's value by itself ([`RecomputedValue`]). It shares with the planner
-//! only the problem and the ends of its steps.
+//! only the problem, the ends of its steps ([`TimeSteps`]), and the limit on ties.
 
 use std::collections::{BTreeMap, BTreeSet};
 

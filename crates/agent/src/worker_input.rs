@@ -1,4 +1,4 @@
-//! Events that a worker gets from its own tasks.
+//! Inputs that a worker gets from its own tasks.
 
 use tokio::sync::OwnedRwLockWriteGuard;
 use tokio::task::AbortHandle;
@@ -10,8 +10,8 @@ use super::control::ReceivedMessage;
 use super::sealing::SealedSecret;
 use super::time_limit::TimeLeft;
 
-/// One event for the worker.
-pub(crate) enum WorkerEvent {
+/// One input for the worker's loop.
+pub(crate) enum WorkerInput {
     /// The daemon has sent an assignment.
     Assigned(AgentAssignment),
     /// Slurm was asked how much time the job has left; `None` if it gave no answer.
@@ -32,9 +32,9 @@ pub(crate) enum WorkerEvent {
     DaemonIsBack,
 }
 
-impl From<ReceivedMessage> for WorkerEvent {
-    fn from(received: ReceivedMessage) -> WorkerEvent {
-        WorkerEvent::Heard(received)
+impl From<ReceivedMessage> for WorkerInput {
+    fn from(received: ReceivedMessage) -> WorkerInput {
+        WorkerInput::Heard(received)
     }
 }
 

@@ -101,7 +101,8 @@ impl DaemonSession {
         identity: &dyn IdentityProvider,
         proof: &IdentityProof,
         job: Option<JobId>,
-        (route, answer): (&str, &DaemonAnswer),
+        route: &str,
+        answer: &DaemonAnswer,
     ) -> Result<DaemonSession, UnprovedAnswer> {
         let seal = answer.seal.as_deref().and_then(SessionSeal::from_header).ok_or(UnprovedAnswer::NoSeal)?;
         let payload = match (seal, &proof.credential) {
@@ -175,7 +176,7 @@ pub fn printable_text(text: &str) -> String {
 }
 
 /// The whole chain of reasons why an answer is not accepted, and the error that it reports.
-pub fn describe_doubt(why: &UnprovedAnswer, answer: &DaemonAnswer) -> String {
+pub fn describe_unproved_answer(why: &UnprovedAnswer, answer: &DaemonAnswer) -> String {
     let error = serde_json::from_slice::<infill_api::ErrorBody>(&answer.body).map(|body| body.error);
     let error = printable_text(&error.unwrap_or_default());
     let status = answer.status.as_u16();
