@@ -17,7 +17,7 @@ const MAX_SAMPLES: f64 = 1e15;
 struct ProgressEvent<'a> {
     /// Samples since the last report.
     samples: f64,
-    /// Seconds since the last report; in an opening report, seconds since the command's start. In a report with a `startup`, seconds since the command's start.
+    /// Seconds since the last report. In a report with a `startup`, seconds since the command's start.
     secs: f64,
     step: Option<u64>,
     loss: Option<f64>,

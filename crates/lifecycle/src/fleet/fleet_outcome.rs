@@ -50,7 +50,7 @@ pub struct WorkerProgress {
     /// Samples since the worker's last report. In a report with a `startup`, samples since the command's
     /// start.
     pub samples: f64,
-    /// Seconds since the worker's last report; in an opening report, seconds since the command's start. In a report with a `startup`, seconds since the command's
+    /// Seconds since the worker's last report. In a report with a `startup`, seconds since the command's
     /// start.
     pub secs: f64,
     /// The training step, if the command reports it.
