@@ -45,7 +45,8 @@ const GLOBAL_SLOPE: f64 = 0.25;
 pub(crate) enum LearnOutcome {
     /// The size is measured for the first time.
     New,
-    /// It fits the known rate, and made it more precise.
+    /// It fits the known rate and makes it more precise, or it confirms an earlier doubt and replaces the
+    /// rate.
     Agrees,
     /// It contradicts the known rate. It is kept aside until the next one says which is right, unless it is
     /// vague or early: then it is dropped.

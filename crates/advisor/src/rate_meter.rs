@@ -30,7 +30,7 @@ const ACCEPT_AFTER_SECS: f64 = 15.0;
 /// The same length for the first stretch of a generation, which may begin with a warm-up.
 const ACCEPT_FIRST_AFTER_SECS: f64 = 30.0;
 
-/// Longest series that is kept. Slow programs report so seldom that time alone would never bound it.
+/// Longest series that is kept. Many short reports, or reports without samples, would fill it without end.
 const MAX_REPORTS: usize = 256;
 
 /// A worker is no longer waited for when the others have reported for this many seconds without it.
@@ -49,7 +49,7 @@ pub struct RateStretch {
     pub step_samples: Option<f64>,
     /// Whether it is the first of its generation. Only a first stretch can have a warm-up.
     pub first: bool,
-    /// Seconds since the generation's first report.
+    /// Seconds of the generation that were measured before and in this stretch. Opening reports do not count.
     pub age_secs: f64,
 }
 

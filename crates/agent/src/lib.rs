@@ -11,7 +11,7 @@
 //! | `slurm_context`, `runtime_dir` | where in Slurm we are; our private directory there |
 //! | `executable`, `slurm_programs` | the path of this program; runs Slurm's programs |
 //! | `step` | makes the batch script's `infill run` a job step, so that preemption reaches it at once |
-//! | `batch_script` | ends the batch script around `infill run` when the node is wanted |
+//! | `script_end` | ends the batch script around `infill run` when the node is wanted |
 //! | `worker`, `worker_input`, `decide` | the worker's loop and its events; decides what to do next |
 //! | `signals`, `time_limit` | signals of Slurm and users; the end of the job's time |
 //! | `train_alone` | training without the daemon |
@@ -32,7 +32,6 @@
 //! | `standalone` | `infill run` outside Slurm |
 
 mod args;
-mod batch_script;
 mod command;
 mod control;
 mod cpu_binding;
@@ -54,6 +53,7 @@ mod output;
 mod processes;
 mod progress;
 mod runtime_dir;
+mod script_end;
 mod sealing;
 mod signals;
 pub mod signed_session;
@@ -82,9 +82,9 @@ use infill_api::AgentRole;
 use infill_model::{JobId, NodeName, RunSpec};
 
 pub use args::{CommandArgs, RunArgs, RunSignal, SpecArgs, WorkerArgs};
-pub use batch_script::{SentryArgs, run_sentry};
 pub use exec_plans::{ExecPlans, PlansError, RunPlan};
 pub use extended_allocation::{OwnNodeArgs, run_own_node};
+pub use script_end::{SentryArgs, run_sentry};
 
 use daemon_link::{DaemonLink, LinkConfig};
 use output::OutputForwarder;

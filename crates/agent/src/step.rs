@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::args::{GPUS_ON_NODE_VARIABLE, RunArgs};
-use super::batch_script;
 use super::executable;
 use super::runtime_dir::{AgentEnd, AgentPhase, RuntimeDir};
+use super::script_end;
 use super::signals::EXIT_TERMINATED;
 use super::slurm_context::{SlurmContext, env_variable};
 use super::slurm_programs::SlurmPrograms;
@@ -71,7 +71,7 @@ const SRUN_TERM_GRACE: Duration = Duration::from_millis(500);
 /// without a proper end (killed for memory, say) is started again. So is an agent that never started because
 /// slurmctld or slurmd were away. Otherwise the job and the training would end with the agent.
 pub(crate) async fn run_step(args: &RunArgs, context: &SlurmContext) -> io::Result<i32> {
-    batch_script::dismiss_sentries(context.job).await;
+    script_end::dismiss_sentries(context.job).await;
     let home = RuntimeDir::create_for(context)?;
     let mut signals = forwarded_signals()?;
     let mut revivals = 0;
@@ -123,10 +123,10 @@ pub(crate) async fn run_step(args: &RunArgs, context: &SlurmContext) -> io::Resu
         return Ok(code);
     }
     if !left {
-        batch_script::leave_sentry();
+        script_end::leave_sentry();
     } else if !asked_to_end {
         // If Slurm has asked the script to end as well, it ends in its own way.
-        batch_script::end_script(context.job).await;
+        script_end::end_script(context.job).await;
     }
     Ok(code)
 }

@@ -11,8 +11,8 @@ use infill_lifecycle::Effect;
 use infill_lifecycle::fleet::EffectBatch;
 use infill_model::JobId;
 
-/// Batches that may wait in each queue. A job has at most one batch at a time, so this exceeds the number of
-/// malleable jobs of any site.
+/// Batches that may wait in each queue. Each change of a job adds one, and a site has far fewer malleable
+/// jobs than this.
 const QUEUE_CAPACITY: usize = 4096;
 
 /// A batch in one of the queues.

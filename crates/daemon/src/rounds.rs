@@ -267,9 +267,10 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
 
 /// Gives each job its target.
 ///
-/// Jobs that give nodes back get theirs first. They do not count towards `daemon.max_actions_a_round`,
-/// because leaving is never deferred. Jobs that only gain nodes get theirs last, and only if no main job
-/// that may want these nodes has been submitted since the snapshot.
+/// Jobs that get fewer nodes, or as many, get theirs first. They do not count towards
+/// `daemon.max_actions_a_round`, because leaving is never deferred. Jobs that give up some nodes and gain
+/// more follow. Jobs that only gain nodes get theirs last, and only if no main job that may want these nodes
+/// has been submitted since the snapshot.
 async fn set_targets(context: &DaemonContext, plan: &Plan) {
     let max_growing = context.config.daemon.max_actions_a_round as usize;
     let gaining = {
@@ -329,7 +330,7 @@ async fn refill_wing_numbers(context: &DaemonContext) {
             return;
         }
     }
-    match context.store.next_orders(WING_NUMBER_BLOCK_SIZE, lowest_wing_number(now())).await {
+    match context.store.next_wing_numbers(WING_NUMBER_BLOCK_SIZE, lowest_wing_number(now())).await {
         Ok(first) => context.lock_state().fleet.wing_numbers.refill(first),
         Err(e) => tracing::debug!("cannot reserve more wing numbers: {e}"),
     }

@@ -157,7 +157,8 @@ pub(crate) async fn restore_state(
 ) -> Result<PendingActions, store::StoreError> {
     let leads = store.open_leads().await?;
     let gaps = store.recent_gaps(MAX_LEARNED_GAPS).await?;
-    let first_wing_number = store.next_orders(WING_NUMBER_BLOCK_SIZE, lowest_wing_number(now())).await?;
+    let first_wing_number =
+        store.next_wing_numbers(WING_NUMBER_BLOCK_SIZE, lowest_wing_number(now())).await?;
     let control = store.get_setting(CONTROL_SETTING).await?;
     state.control = control.and_then(|word| word.parse::<ControlState>().ok()).unwrap_or_default();
     state.round_state.learn_gaps(&gaps, now());

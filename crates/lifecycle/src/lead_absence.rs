@@ -217,7 +217,12 @@ impl JobLifecycle {
     }
 
     /// All members have stopped, and the lead is away.
-    pub(super) fn idle_without_lead(&mut self, stage: AbsenceStage, next: &NextGeneration, now: UnixTime) {
+    pub(super) fn assembling_without_lead(
+        &mut self,
+        stage: AbsenceStage,
+        next: &NextGeneration,
+        now: UnixTime,
+    ) {
         self.target = None;
         match stage {
             AbsenceStage::Leaving => self.requeue_lead(next.clone(), now),

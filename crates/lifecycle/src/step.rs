@@ -11,7 +11,7 @@ use super::settings::{LOST_SECS, LifecycleSettings, SETTLE_SECS, SILENT_SECS};
 use super::worker::LiveState;
 
 /// Largest number of passes in a step. Each pass moves on by at most one phase, and the cycle
-/// Stopping → Idle → Running needs three.
+/// Stopping → Assembling → Running needs three.
 const MAX_PASSES: usize = 4;
 
 impl JobLifecycle {
@@ -50,7 +50,7 @@ impl JobLifecycle {
         match phase {
             JobPhase::Queued { next } => self.step_queued(next, now, out),
             JobPhase::Launching { node, next } => self.step_launching(node, next, now, out),
-            JobPhase::Assembling { next } => self.step_idle(next, settings, now, out),
+            JobPhase::Assembling { next } => self.step_assembling(next, settings, now, out),
             JobPhase::Running { members } => self.step_running(members, settings, now, out),
             JobPhase::Stopping { members, reason, next } => {
                 self.step_stopping(members, *reason, next, now, out)
@@ -109,7 +109,7 @@ impl JobLifecycle {
     }
 
     /// Starts the next generation once enough members are ready, or requeues the lead.
-    fn step_idle(
+    fn step_assembling(
         &mut self,
         next: &NextGeneration,
         settings: &LifecycleSettings,
@@ -117,7 +117,7 @@ impl JobLifecycle {
         out: &mut StepOutcome,
     ) {
         if let Some(stage) = self.generation.lead_absence.as_ref().map(|away| away.stage) {
-            self.idle_without_lead(stage, next, now);
+            self.assembling_without_lead(stage, next, now);
             return;
         }
         let Some(lead) = self.lead_node().cloned() else { return };
@@ -293,7 +293,7 @@ impl JobLifecycle {
             None => self.enter_phase(JobPhase::Ending { code: 0 }, now),
             Some(stage) => {
                 let next = NextGeneration::for_reason("the command ended while its lead was away");
-                self.idle_without_lead(stage, &next, now);
+                self.assembling_without_lead(stage, &next, now);
             }
         }
     }

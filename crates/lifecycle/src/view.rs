@@ -141,7 +141,8 @@ impl JobLifecycle {
         now.secs_since(self.since) >= claim_secs * f64::from(times)
     }
 
-    /// All nodes that the job holds or has ordered, each with its Slurm job.
+    /// Nodes on which the job has its lead or a wing, or has ordered one, each with its Slurm job. During a
+    /// change these are not [`JobLifecycle::held_nodes`], which are the nodes of the target.
     pub fn occupied_nodes(&self) -> BTreeMap<NodeName, JobId> {
         let mut occupied = BTreeMap::new();
         for wing in self.wings.values() {

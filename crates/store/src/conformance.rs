@@ -107,17 +107,20 @@ async fn generations(store: &dyn Store) -> Result<(), String> {
 }
 
 async fn orders(store: &dyn Store) -> Result<(), String> {
-    let first = ok(store.next_orders(3, 0).await)?;
-    same("orders continue after the last one", &ok(store.next_orders(1, 0).await)?, &(first + 3))?;
-    same("orders are consecutive", &ok(store.next_orders(2, first).await)?, &(first + 4))?;
-    let (a, b, c) =
-        tokio::join!(store.next_orders(10, 0), store.next_orders(10, 0), store.next_orders(10, 0));
+    let first = ok(store.next_wing_numbers(3, 0).await)?;
+    same("orders continue after the last one", &ok(store.next_wing_numbers(1, 0).await)?, &(first + 3))?;
+    same("orders are consecutive", &ok(store.next_wing_numbers(2, first).await)?, &(first + 4))?;
+    let (a, b, c) = tokio::join!(
+        store.next_wing_numbers(10, 0),
+        store.next_wing_numbers(10, 0),
+        store.next_wing_numbers(10, 0)
+    );
     let mut concurrent = [ok(a)?, ok(b)?, ok(c)?];
     concurrent.sort_unstable();
     same("concurrent calls get different orders", &concurrent, &[first + 6, first + 16, first + 26])?;
     let least = first + 5_000_000_000_000_000;
-    same("no order is below the least", &ok(store.next_orders(10, least).await)?, &least)?;
-    same("orders go on from there", &ok(store.next_orders(1, 0).await)?, &(least + 10))
+    same("no order is below the least", &ok(store.next_wing_numbers(10, least).await)?, &least)?;
+    same("orders go on from there", &ok(store.next_wing_numbers(1, 0).await)?, &(least + 10))
 }
 
 fn round(at: i64) -> RoundRecord {

@@ -169,7 +169,7 @@ pub trait Store: Send + Sync {
     /// Generations of the leads that have had this number, oldest first.
     async fn list_generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError>;
     /// Hands out `count` consecutive wing numbers, all new and none below `least`. Returns the first.
-    async fn next_orders(&self, count: u64, least: u64) -> Result<u64, StoreError>;
+    async fn next_wing_numbers(&self, count: u64, least: u64) -> Result<u64, StoreError>;
     /// Adds a round. If several rounds have the same time, [`Store::round_at`] returns the one added last.
     async fn add_round(&self, round: &RoundRecord) -> Result<(), StoreError>;
     /// Summaries of the rounds that the filter selects, newest first. Reads one round at a time: a round on a

@@ -158,7 +158,7 @@ impl OldStore<'_> {
         assert_eq!(store.round_at(UnixTime(140)).await.unwrap(), Some(round()), "{made_by}");
         assert_eq!(store.recent_gaps(9).await.unwrap(), [gap()], "{made_by}");
         assert_eq!(store.get_setting("control").await.unwrap().as_deref(), Some("paused"), "{made_by}");
-        assert_eq!(store.next_orders(1, 0).await.unwrap(), 42, "{made_by}");
+        assert_eq!(store.next_wing_numbers(1, 0).await.unwrap(), 42, "{made_by}");
         let profiles = store.find_profiles(&ProfileFilter::default(), 9).await.unwrap();
         assert_eq!(profiles, self.once("profiles", || self.profile()), "{made_by}");
         let measurements = store.recent_measurements(&key(), 9).await.unwrap();

@@ -21,7 +21,7 @@ struct ProgressEvent<'a> {
     secs: f64,
     step: Option<u64>,
     loss: Option<f64>,
-    /// Samples of the whole training, if the command reports them.
+    /// Length of the whole training, if the command reports it: steps if it reports steps, else samples.
     total: Option<f64>,
     /// How the generation started; only in its first report.
     startup: Option<&'a WorkerStartup>,

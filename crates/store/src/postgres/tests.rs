@@ -102,13 +102,13 @@ async fn one_leads_and_the_other_takes_over_when_it_is_gone() {
     let site = Site::new();
     let first = site.open().await;
     assert_eq!(first.lead_standing().await.unwrap(), LeadStanding::Alone);
-    let order = first.next_orders(10, 0).await.unwrap();
+    let order = first.next_wing_numbers(10, 0).await.unwrap();
     let waiting = site.stand_by().await;
     until("the leader sees it", async || first.lead_standing().await.unwrap() == LeadStanding::Watched).await;
     assert!(!waiting.is_finished());
     drop(first);
     let second = tokio::time::timeout(Duration::from_secs(2), waiting).await.unwrap().unwrap();
-    assert_eq!(second.next_orders(1, 0).await.unwrap(), order + 10);
+    assert_eq!(second.next_wing_numbers(1, 0).await.unwrap(), order + 10);
     assert_eq!(second.lead_standing().await.unwrap(), LeadStanding::Alone);
 }
 
@@ -122,7 +122,7 @@ async fn a_deposed_leader_writes_nothing_more() {
     second.put_setting("control", "new").await.unwrap();
     let e = first.put_setting("control", "old").await.unwrap_err();
     assert!(matches!(e, StoreError::Deposed { .. }), "{e}");
-    assert!(matches!(first.next_orders(1, 0).await.unwrap_err(), StoreError::Deposed { .. }));
+    assert!(matches!(first.next_wing_numbers(1, 0).await.unwrap_err(), StoreError::Deposed { .. }));
     until("it knows", async || {
         matches!(first.lead_standing().await.unwrap_err(), StoreError::Deposed { .. })
     })

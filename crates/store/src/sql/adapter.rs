@@ -102,7 +102,7 @@ impl Store for SqlStore {
         self.read_rows("generations", query.bind(i64::from(job.0)), rows::read_generation).await
     }
 
-    async fn next_orders(&self, count: u64, least: u64) -> Result<u64, StoreError> {
+    async fn next_wing_numbers(&self, count: u64, least: u64) -> Result<u64, StoreError> {
         written!(self, "counting orders", |tx| write::allocate_orders(&mut tx, count, least))
     }
 

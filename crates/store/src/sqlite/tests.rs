@@ -124,7 +124,7 @@ async fn what_was_written_survives_a_crash() {
     let dir = TempDir::new().unwrap();
     let copy = TempDir::new().unwrap();
     let store = open_in(dir.path()).await;
-    let order = store.next_orders(5, 0).await.unwrap();
+    let order = store.next_wing_numbers(5, 0).await.unwrap();
     store.put_leads(&[lead(1, serde_json::json!({"a": [1, 2]}))]).await.unwrap();
     // A killed process leaves the files as they are, with nothing closed.
     std::fs::create_dir(copy.path().join("state")).unwrap();
@@ -134,7 +134,7 @@ async fn what_was_written_survives_a_crash() {
     }
     let revived = open_in(copy.path()).await;
     assert_eq!(revived.open_leads().await.unwrap(), [lead(1, serde_json::json!({"a": [1, 2]}))]);
-    assert_eq!(revived.next_orders(1, 0).await.unwrap(), order + 5);
+    assert_eq!(revived.next_wing_numbers(1, 0).await.unwrap(), order + 5);
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::host_budget::HostBudget;
+use super::near_slot_pool::broken_places;
 use super::placement_request::{NodeSlots, PlacementRequest};
-use super::slot_pool::broken_places;
 use crate::plan::space::{decision::DecisionSpace, resource::BlockSize};
 use infill_model::{CpuMemory, JobId};
 

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::slot_pool::host_of;
+use super::near_slot_pool::host_of;
 use crate::plan::space::problem::PlanningProblem;
 use infill_model::{JobPlan, NodeName};
 

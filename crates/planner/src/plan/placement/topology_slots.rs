@@ -15,10 +15,10 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::placement_request::{NodeSlots, PlacementRequest};
-use super::slot_pool::{
-    BySize, SeatMatches, SlotPool, count_matched, match_seats, min_seats_each, sizes_by_harm,
+use super::near_slot_pool::{
+    BySize, NearSlotPool, SeatMatches, count_matched, match_seats, min_seats_each, sizes_by_harm,
 };
+use super::placement_request::{NodeSlots, PlacementRequest};
 use crate::plan::space::decision::DecisionSpace;
 use infill_model::{NodeName, SwitchId};
 use topology_index::{LeafSlots, TopologyIndex};
@@ -32,7 +32,7 @@ const CANDIDATES: usize = 24;
 pub(crate) struct TopologySlots<'t> {
     index: Rc<TopologyIndex<'t>>,
     leaves: Vec<LeafSlots>,
-    pools: Vec<SlotPool>,
+    pools: Vec<NearSlotPool>,
     /// Leaves with free slots, by type.
     by_size: Vec<BySize>,
     /// The pool of each free slot.

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::super::slot_pool::{BySize, SlotPool, host_of};
+use super::super::near_slot_pool::{BySize, NearSlotPool, host_of};
 use crate::plan::space::resource::BlockSize;
 use infill_model::{NodeName, SwitchId, Topology};
 
@@ -87,11 +87,11 @@ impl<'t> TopologyIndex<'t> {
         node: &'t NodeName,
         leaf: usize,
         classes: usize,
-        pools: &mut Vec<SlotPool>,
+        pools: &mut Vec<NearSlotPool>,
     ) -> usize {
         let host = host_of(node);
         *self.pools.entry((host, leaf)).or_insert_with(|| {
-            pools.push(SlotPool::new(leaf, host.is_some(), classes));
+            pools.push(NearSlotPool::new(leaf, host.is_some(), classes));
             pools.len() - 1
         })
     }

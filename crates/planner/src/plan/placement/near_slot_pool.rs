@@ -14,7 +14,7 @@ pub(super) type SeatMatches = Vec<(usize, usize, usize)>;
 
 /// Free slots of one type on one host, or all whole nodes at one leaf switch.
 #[derive(Clone, Debug)]
-pub(super) struct SlotPool {
+pub(super) struct NearSlotPool {
     /// Index of the leaf that it is on.
     pub leaf: usize,
     /// Whether the slots are places of one host.
@@ -32,10 +32,10 @@ pub(super) fn host_of(node: &NodeName) -> Option<&str> {
     node.as_str().split_once(':').map(|(host, _)| host)
 }
 
-impl SlotPool {
+impl NearSlotPool {
     /// A pool without free slots, for slots of this number of classes.
-    pub fn new(leaf: usize, is_host: bool, classes: usize) -> SlotPool {
-        SlotPool { leaf, is_host, by_lasts: vec![Vec::new(); classes], free: 0, rank: 0 }
+    pub fn new(leaf: usize, is_host: bool, classes: usize) -> NearSlotPool {
+        NearSlotPool { leaf, is_host, by_lasts: vec![Vec::new(); classes], free: 0, rank: 0 }
     }
 
     /// Adds a slot that is more stable than all before. `rank` is its rank among all slots.
