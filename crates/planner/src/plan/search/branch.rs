@@ -23,13 +23,16 @@ use crate::plan::space::{
 };
 
 /// Most options that prices look at in all branches together: about a tenth of a second.
-const MOST_OPERATIONS: usize = 90_000_000;
+const MOST_OPERATIONS: usize = 60_000_000;
 
-/// How much more work branches get for few jobs on several types of nodes: the gap is largest there.
-const TYPES_FACTOR: usize = 2;
-
-/// Most jobs that are few in this sense.
+/// Most jobs for which branches get more work than that: their gap is larger, and each branch settles more.
 const FEW_JOBS: usize = 24;
+
+/// How much more work branches get for few jobs, in halves.
+const FEW_JOBS_HALVES: usize = 3;
+
+/// The same for few jobs on several types of nodes: the gap is largest there.
+const TYPES_HALVES: usize = 6;
 
 /// Jobs from which on the work falls in proportion: for thousands of jobs, branches settle nothing.
 const MANY_JOBS: usize = 256;
@@ -156,15 +159,18 @@ struct BranchSearch<'a, F> {
 impl<'a, F: FnMut(Schedule) -> f64> BranchSearch<'a, F> {
     fn new(reduced: &'a ReducedSpace<'a>, priced: &LagrangianBound, known: f64, offer: F) -> Self {
         let space = &reduced.space;
-        let is_hard = space.types.len() > 1 && space.jobs.len() <= FEW_JOBS;
-        let factor = if is_hard { TYPES_FACTOR } else { 1 };
+        let halves = match space.jobs.len() {
+            0..=FEW_JOBS if space.types.len() > 1 => TYPES_HALVES,
+            0..=FEW_JOBS => FEW_JOBS_HALVES,
+            _ => 2,
+        };
         let mut search = BranchSearch {
             reduced,
             open: BinaryHeap::new(),
             made: 0,
             closed: f64::NEG_INFINITY,
             known,
-            iterations: factor * iteration_budget(space.jobs.len(), multipliers::count_operations(space)),
+            iterations: halves * iteration_budget(space.jobs.len(), multipliers::count_operations(space)) / 2,
             offer,
         };
         let gains = Rc::new(space.jobs.iter().map(|job| job.gains.clone()).collect());

@@ -72,7 +72,7 @@ fn the_more_jobs_the_fewer_iterations() {
     );
     let branches = [(20, 10_000), (256, 10_000), (512, 10_000), (512, 20_000), (10_000, 4_000_000)];
     let iterations = branches.map(|(jobs, operations)| branch::iteration_budget(jobs, operations));
-    assert_eq!(iterations, [8_999, 8_999, 4_499, 2_249, 0]);
+    assert_eq!(iterations, [6_000, 6_000, 2_999, 1_499, 0]);
 }
 
 #[test]
