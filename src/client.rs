@@ -368,9 +368,9 @@ impl DaemonClient {
     }
 
     async fn fetch_answer(&self, url: &str, request: RequestBuilder) -> Result<DaemonAnswer, ClientError> {
-        DaemonAnswer::fetch_answer(request, MAX_ANSWER).await.map_err(|e: AnswerError| {
-            ClientError::Unreachable { url: url.to_owned(), why: answer_error_text(&e) }
-        })
+        DaemonAnswer::fetch_answer(request, MAX_ANSWER)
+            .await
+            .map_err(|e| ClientError::Unreachable { url: url.to_owned(), why: answer_error_text(&e) })
     }
 }
 

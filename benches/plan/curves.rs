@@ -33,7 +33,7 @@ pub fn load(dir: &Path) -> Result<Vec<ScalingCurve>, String> {
     }
     let curves: Vec<ScalingCurve> = tables
         .values()
-        .filter_map(|table: &BTreeMap<u32, f64>| {
+        .filter_map(|table| {
             let points = table.iter().map(|(nodes, rate)| CurvePoint { nodes: *nodes, rate: *rate });
             (table.len() >= FEWEST_SIZES).then(|| ScalingCurve::new(points.collect()).ok())?
         })

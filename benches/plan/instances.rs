@@ -65,10 +65,7 @@ impl Lent {
                     gaps: gaps
                         .gaps
                         .into_iter()
-                        .map(|gap: Gap| Gap {
-                            node_type: node_type(number(&gap) % TYPES.len() as u64),
-                            ..gap
-                        })
+                        .map(|gap| Gap { node_type: node_type(number(&gap) % TYPES.len() as u64), ..gap })
                         .collect(),
                     ..gaps
                 };
@@ -79,7 +76,7 @@ impl Lent {
         let mut found: Vec<Gap> = gaps
             .gaps
             .iter()
-            .flat_map(|gap: &Gap| {
+            .flat_map(|gap| {
                 let gap = gap.clone();
                 (0..free(&gap)).map(move |gpu| Gap { node: gap.node.place_name(gpu as usize), ..gap.clone() })
             })
@@ -297,7 +294,7 @@ fn with_plans(job: MalleableJob, r: &mut StdRng) -> MalleableJob {
                 curve: ScalingCurve::new(
                     base.points()
                         .iter()
-                        .map(|p: &CurvePoint| CurvePoint {
+                        .map(|p| CurvePoint {
                             rate: p.rate * factor * f64::from(p.nodes).powf(exponent),
                             ..*p
                         })

@@ -262,9 +262,7 @@ fn the_best_plan_and_nodes_are_found_and_unsuited_plans_are_tried_once() {
     let site = Site::on(&slurm, |settings| settings.set("advisor.probe", true));
     let table: serde_json::Map<String, Value> = PLANS
         .iter()
-        .map(|(name, two, four): &(&str, &str, &str)| {
-            ((*name).to_owned(), json!({ "n[1-4]": two, "n[5-8]": four }))
-        })
+        .map(|(name, two, four)| ((*name).to_owned(), json!({ "n[1-4]": two, "n[5-8]": four })))
         .collect();
     std::fs::write(site.scratch().join("truth.json"), Value::Object(table).to_string()).expect("a file");
     let plans: String = PLANS.iter().map(|(name, ..)| format!("[[plan]]\nname = {name:?}\n")).collect();

@@ -56,7 +56,7 @@ fn a_main_job_trains_on_its_own_nodes_without_a_daemon() {
     let first = site.field(job, "BatchHost");
     site.processes()
         .iter()
-        .filter(|p: &&crate::harness::processes::Process| p.runs("trainee.py") && p.node() == Some(&first))
+        .filter(|p| p.runs("trainee.py") && p.node() == Some(&first))
         .for_each(|p| p.kill());
     site.until("it to train on its own again", 60.0, || site.diary(job).worlds().last() == Some(&2));
     site.until_trains(job, 20, 20.0);

@@ -47,7 +47,7 @@ fn all_is_well(site: &Site, job: u32, nodes: usize) {
 fn agent_on(site: &Site, node: &str, word: &str) -> Option<Process> {
     site.processes()
         .into_iter()
-        .find(|p: &Process| p.name == "infill" && p.node() == Some(node) && p.args.iter().any(|a| a == word))
+        .find(|p| p.name == "infill" && p.node() == Some(node) && p.args.iter().any(|a| a == word))
 }
 
 fn is_trainee(process: &Process) -> bool {

@@ -21,7 +21,7 @@ fn pids(site: &Site, job: u32) -> BTreeMap<String, u32> {
 fn trainee_on(site: &Site, node: &str) -> Process {
     site.processes()
         .into_iter()
-        .find(|p: &Process| p.node() == Some(node) && p.runs("trainee_live.py"))
+        .find(|p| p.node() == Some(node) && p.runs("trainee_live.py"))
         .unwrap_or_else(|| panic!("nothing runs on {node}"))
 }
 

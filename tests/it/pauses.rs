@@ -260,7 +260,7 @@ impl Subject {
         self.site
             .processes()
             .into_iter()
-            .find(|p: &Process| p.node() == Some(node) && p.runs("train_live.py"))
+            .find(|p| p.node() == Some(node) && p.runs("train_live.py"))
             .unwrap_or_else(|| panic!("nothing runs on {node}"))
     }
 

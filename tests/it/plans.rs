@@ -117,7 +117,7 @@ fn changes_of_plan_and_size_change_nothing_of_what_is_learned() {
         let learned = site.must("root", &["infill", "profiles", "list", "--json"]);
         let learned: Value = serde_json::from_str(&learned).expect("a document of profiles");
         learned["profiles"].as_array().is_some_and(|all| {
-            all.iter().any(|p: &Value| p["exec_plan"] == "tp2-gc" && p["points"] != Value::Array(Vec::new()))
+            all.iter().any(|p| p["exec_plan"] == "tp2-gc" && p["points"] != Value::Array(Vec::new()))
         })
     });
     for nodes in [3, 2, 1] {

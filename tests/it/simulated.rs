@@ -95,11 +95,7 @@ fn present(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Opti
         })
     };
     let carried_out = jobs.iter().all(|job| held(*job) == planned(*job) && calm(*job));
-    let found = status
-        .nodes
-        .iter()
-        .filter(|n: &&infill_api::NodeView| matches!(n.kind, NodeKind::Gap | NodeKind::Held))
-        .count();
+    let found = status.nodes.iter().filter(|n| matches!(n.kind, NodeKind::Gap | NodeKind::Held)).count();
     let windows = status.nodes.iter().filter_map(|n| Some((n.node.clone(), n.window_end?))).collect();
     (carried_out && found == idle).then(|| Settled {
         what,

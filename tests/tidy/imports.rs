@@ -18,7 +18,7 @@ pub fn named<'a>(own: &[String], lines: impl Iterator<Item = (usize, &'a str)>) 
     let line_of = |at: usize| starts[starts.partition_point(|(start, _)| *start <= at) - 1].1;
     let mut found = Vec::new();
     for (at, _) in text.match_indices("::") {
-        let word = text[..at].rsplit(|c: char| !is_in_name(c)).next().unwrap_or_default();
+        let word = text[..at].rsplit(|c| !is_in_name(c)).next().unwrap_or_default();
         let begins = !text[..at - word.len()].ends_with("::");
         let Some(root) = root(own, word).filter(|_| begins) else { continue };
         let mut paths = Vec::new();
@@ -57,7 +57,7 @@ fn tree<'t>(text: &'t str, path: Vec<String>, found: &mut Vec<Vec<String>>) -> &
             }
         }
     }
-    let length = text.find(|c: char| !is_in_name(c)).unwrap_or(text.len());
+    let length = text.find(|c| !is_in_name(c)).unwrap_or(text.len());
     let (word, rest) = text.split_at(length);
     let mut longer = path;
     match word {

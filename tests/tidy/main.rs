@@ -111,7 +111,7 @@ fn test_files(dirs: &[PathBuf]) -> BTreeSet<PathBuf> {
     found.extend(
         dirs.iter()
             .flat_map(|dir| sources(dir))
-            .filter(|path: &PathBuf| shared.iter().any(|shared| path.to_string_lossy().contains(shared))),
+            .filter(|path| shared.iter().any(|shared| path.to_string_lossy().contains(shared))),
     );
     found
 }
@@ -321,8 +321,7 @@ fn what_the_architecture_names_is_there() {
         let of_crate = ["crates", "lab"].map(|dir| format!("{dir}/{name}/src/{rest}"));
         of_crate.iter().map(String::as_str).chain([path]).any(|p| repository().join(p).exists())
     };
-    let missing: Vec<String> =
-        paths.into_iter().filter(|path: &&str| !is_there(path)).map(str::to_owned).collect();
+    let missing: Vec<String> = paths.into_iter().filter(|path| !is_there(path)).map(str::to_owned).collect();
     assert_none(missing, "ARCHITECTURE.md names files and folders that are there");
 }
 

@@ -16,7 +16,7 @@ const MAKERS: [(&str, &[&str]); 6] = [
     ),
     // The order.
     ("JobPriorities::default()", &["crates/planner/src/round/round_state.rs"]),
-    // What the planner is asked, and by what it is judged.
+    // The input of the planner, and the checker of its plans.
     ("RoundInput {", &["crates/planner/src/round/round_state.rs", "crates/planner/src/round/round_input.rs"]),
     (
         "MalleableJob {",
@@ -56,7 +56,7 @@ const OF_ITS_OWN: [&str; 9] = [
 ];
 
 #[test]
-fn advisor_order_planner_and_judge_are_put_together_in_one_place() {
+fn advisor_order_planner_and_checker_are_put_together_in_one_place() {
     let files = program(&packages());
     for (made, makers) in MAKERS {
         let is_maker = |path: &str| makers.iter().any(|maker| path == *maker || path.starts_with(*maker));

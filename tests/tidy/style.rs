@@ -182,7 +182,7 @@ pub(super) fn sentences(prose: &str) -> Vec<String> {
         let words: Vec<&str> = paragraph.split_whitespace().collect();
         found.extend(
             words
-                .split_inclusive(|word: &&str| {
+                .split_inclusive(|word| {
                     let word = word.trim_end_matches(['*', '_', ')', '"', '`']);
                     word.ends_with(['.', '?', '!', ':', ';']) && !["e.g.", "i.e.", "etc."].contains(&word)
                 })

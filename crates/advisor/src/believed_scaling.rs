@@ -41,10 +41,7 @@ impl BelievedScaling {
         counted: impl Fn(u32, SizeEstimate) -> f64,
     ) -> Option<ScalingCurve> {
         ScalingCurve::new(
-            sizes
-                .iter()
-                .map(|n: &u32| CurvePoint { nodes: *n, rate: counted(*n, self.estimate_at(*n)) })
-                .collect(),
+            sizes.iter().map(|n| CurvePoint { nodes: *n, rate: counted(*n, self.estimate_at(*n)) }).collect(),
         )
         .ok()
     }

@@ -132,7 +132,7 @@ impl NameInterner {
     /// The row of a way to run. New names get numbers.
     pub(super) fn intern_run(&mut self, named: &RunNames<'_>) -> RunInput {
         RunInput::from_numbers(
-            interner_keys(named).map(|word: String| {
+            interner_keys(named).map(|word| {
                 let next = self.numbers.len();
                 *self.numbers.entry(word).or_insert(next)
             }),

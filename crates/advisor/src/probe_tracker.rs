@@ -93,7 +93,7 @@ impl ProbeTracker {
     /// Whether the job tries a size, or did so until a moment ago.
     pub(super) fn is_probing(&self, job: JobId, now: UnixTime) -> bool {
         self.probes.contains_key(&job)
-            || self.ended_at.get(&job).is_some_and(|at: &UnixTime| now.age_of(*at) < ARRIVAL_SECS)
+            || self.ended_at.get(&job).is_some_and(|at| now.age_of(*at) < ARRIVAL_SECS)
     }
 
     /// The progress of a job's probe, for people.

@@ -123,7 +123,7 @@ impl RateEstimator<'_> {
     fn measured_with_plan<'p>(&'p self, key: &'p ProfileKey) -> impl Iterator<Item = &'p Profile> {
         self.profiles
             .of_user(&key.user)
-            .filter(|p: &&Profile| p.key.name == key.name && p.key.exec_plan == key.exec_plan)
+            .filter(|p| p.key.name == key.name && p.key.exec_plan == key.exec_plan)
             .filter(|p| !p.points.is_empty())
     }
 
@@ -190,10 +190,8 @@ impl RateEstimator<'_> {
         let key = &way.key;
         let points = self.profiles.points(key);
         let is_declared = input.declared_curve.is_some() && is_first_plan(input, key);
-        let mut own = self
-            .profiles
-            .of_user(&key.user)
-            .filter(|p: &&Profile| p.key.name == key.name && !p.points.is_empty());
+        let mut own =
+            self.profiles.of_user(&key.user).filter(|p| p.key.name == key.name && !p.points.is_empty());
         let ran_here = own.clone().any(|p| p.key.node_type == key.node_type);
         let same_plan = own.any(|p| p.key.exec_plan == key.exec_plan);
         match &way.believed {
@@ -380,7 +378,7 @@ impl RateEstimator<'_> {
         let own = self
             .profiles
             .of_user(&key.user)
-            .filter(|p: &&Profile| p.key.name == key.name && p.key.exec_plan != key.exec_plan);
+            .filter(|p| p.key.name == key.name && p.key.exec_plan != key.exec_plan);
         let points = own.flat_map(|p| self.profiles.normalized_points(&p.key).map(move |point| (p, point)));
         let (profile, point) = points.min_by(|(p, a), (q, b)| {
             let p_elsewhere = p.key.node_type != key.node_type;

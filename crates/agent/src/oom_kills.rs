@@ -113,7 +113,7 @@ fn parse_mount(line: &str, version: CgroupVersion, path: &Path) -> Option<(PathB
 /// The number of kills in the text of a counter; `None` if it has none.
 fn parse_kill_count(text: &str) -> Option<u64> {
     text.lines()
-        .filter_map(|line: &str| match line.split_once(' ')? {
+        .filter_map(|line| match line.split_once(' ')? {
             ("oom_kill" | "oom_group_kill", number) => number.trim().parse::<u64>().ok(),
             _ => None,
         })

@@ -328,7 +328,7 @@ mod tests {
             let order: WingOrder = serde_json::from_str(&order).unwrap();
             let args = submitter.sbatch_args(&order);
             args.into_iter()
-                .filter(|arg: &String| arg.starts_with("--cpus") || arg.starts_with("--mem"))
+                .filter(|arg| arg.starts_with("--cpus") || arg.starts_with("--mem"))
                 .collect::<Vec<_>>()
                 .join(" ")
         };

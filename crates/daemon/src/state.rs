@@ -250,7 +250,7 @@ impl DaemonState {
         actions.orders = out
             .stepped_jobs
             .into_iter()
-            .map(|job: JobId| {
+            .map(|job| {
                 let scope = if self.write_queue.is_stored(job) {
                     SendScope::Everything
                 } else {

@@ -181,7 +181,7 @@ impl WriteQueue {
         }
     }
 
-    /// Makes a row of what was measured of this job so far, because its generation has ended.
+    /// Makes a row of the job's open measurement, because its generation has ended.
     pub(crate) fn close_measurement(&mut self, job: JobId) {
         self.measurements.extend(self.open.remove(&job));
         self.drop_excess(HistoryKind::Measurements);

@@ -267,7 +267,7 @@ mod tests {
         let saving: Vec<JobId> = saving.iter().copied().map(JobId).collect();
         set_leave_times(&mut gaps, leave, &saving, NOW);
         gaps.iter()
-            .map(|gap: &Gap| gap.end.planned_moment().unwrap().secs_since(gap.vacate_by.unwrap()) - 3.0)
+            .map(|gap| gap.end.planned_moment().unwrap().secs_since(gap.vacate_by.unwrap()) - 3.0)
             .collect()
     }
 

@@ -270,17 +270,12 @@ mod tests {
         };
         let wings = |names: &[&str]| {
             let wings = group_into_wings(
-                names
-                    .iter()
-                    .map(|name: &&str| PlannedNode { node: NodeName::new(name), lease_until: at })
-                    .collect(),
+                names.iter().map(|name| PlannedNode { node: NodeName::new(name), lease_until: at }).collect(),
                 &context,
             );
             wings
                 .into_iter()
-                .map(|wing: Vec<PlannedNode>| {
-                    wing.iter().map(|p| p.node.to_string()).collect::<Vec<_>>().join(" ")
-                })
+                .map(|wing| wing.iter().map(|p| p.node.to_string()).collect::<Vec<_>>().join(" "))
                 .collect::<Vec<_>>()
         };
         assert_eq!(wings(&["n1:0", "n1:1", "n9:0", "n9:1"]), ["n1:0", "n1:1", "n9:0", "n9:1"]);

@@ -37,7 +37,7 @@ impl ControllerConfig {
         let configured = parameters.split(',').find_map(|p| p.trim().strip_prefix("bf_resolution="));
         configured
             .and_then(|secs| secs.parse().ok())
-            .filter(|secs: &u32| (1..=MAX_RESOLUTION_SECS).contains(secs))
+            .filter(|secs| (1..=MAX_RESOLUTION_SECS).contains(secs))
             .unwrap_or(DEFAULT_RESOLUTION_SECS)
     }
 }

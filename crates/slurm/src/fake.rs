@@ -229,7 +229,7 @@ impl SlurmApi for FakeSlurm {
                 .cluster
                 .jobs
                 .iter()
-                .any(|job: &Job| job.partition != state.partition && !shown_jobs.contains(&job.id))
+                .any(|job| job.partition != state.partition && !shown_jobs.contains(&job.id))
         })
     }
 

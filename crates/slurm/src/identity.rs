@@ -189,7 +189,7 @@ pub async fn name_of(uid: UserId) -> Option<String> {
 /// Whether this is a login name that `id` cannot take for a number or an option.
 fn is_login_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len())
-        && name.chars().all(|c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@'))
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@'))
         && !name.starts_with('-')
         && !name.chars().all(|c| c.is_ascii_digit())
 }

@@ -72,7 +72,7 @@ impl UserTokenChecker {
 pub(super) fn forge_token(token: &str) -> Result<String, IdentityError> {
     let (claims, signature) = token.rsplit_once('.').unwrap_or_default();
     if signature.is_empty()
-        || !token.chars().all(|c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '='))
+        || !token.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '='))
     {
         return Err(IdentityError::Refused("this is not a token".to_owned()));
     }

@@ -85,7 +85,7 @@ impl RunColumns {
             None => parse_time("Submit", row.get_if(self.submit))?,
             eligible => eligible,
         };
-        let joules = row.get_if(self.joules).parse().ok().filter(|j: &f64| *j > 0.0 && *j < MOST_JOULES);
+        let joules = row.get_if(self.joules).parse().ok().filter(|j| *j > 0.0 && *j < MOST_JOULES);
         Ok(Some(JobRun {
             job: JobId(parse_count("JobIDRaw", row.get(self.job), u32::MAX)?),
             user: row.get_if(self.user).to_owned(),

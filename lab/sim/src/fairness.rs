@@ -76,7 +76,7 @@ fn shares_of_users(jobs: &[JobScore]) -> Vec<f64> {
     }
     users
         .into_values()
-        .filter_map(|jobs: Vec<&JobScore>| {
+        .filter_map(|jobs| {
             let stays = jobs.iter().map(|j| (j.submitted_at as f64, j.submitted_at as f64 + j.present_secs));
             average_nodes(jobs.iter().map(|j| j.node_secs).sum(), covered_secs(stays.collect()))
         })

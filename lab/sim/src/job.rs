@@ -282,8 +282,7 @@ impl SimJob {
 
     /// Moves to these nodes while it stays alive. New nodes warm up first. It pauses only if members leave.
     fn rescale_alive(&mut self, nodes: Vec<NodeIx>, cause: ChangeCause, costs: &RescaleCosts, now: i64) {
-        let members_leave =
-            self.nodes.iter().any(|n: &NodeIx| !self.newcomers.contains(*n) && !nodes.contains(n));
+        let members_leave = self.nodes.iter().any(|n| !self.newcomers.contains(*n) && !nodes.contains(n));
         for node in nodes.iter().filter(|n| !self.nodes.contains(n)) {
             self.newcomers.admit_node(*node, now as f64 + self.warming.secs);
         }

@@ -166,11 +166,8 @@ impl PolicyScore {
     /// ended.
     pub fn jct_mean_secs(&self) -> Option<f64> {
         let until = self.series.last().map_or(0.0, |last| last.at + last.secs);
-        let sum: f64 = self
-            .jobs
-            .iter()
-            .map(|job: &JobScore| job.ended_at.unwrap_or(until) - job.submitted_at as f64)
-            .sum();
+        let sum: f64 =
+            self.jobs.iter().map(|job| job.ended_at.unwrap_or(until) - job.submitted_at as f64).sum();
         (self.finished > 0).then(|| sum / self.jobs.len() as f64)
     }
 }

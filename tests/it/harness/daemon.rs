@@ -187,9 +187,9 @@ impl Daemon {
             let path = p.args.iter().skip_while(|a| *a != "--config").nth(1);
             path.map(String::as_str) == self.config
         };
-        processes::of_namespace(self.init_pid).into_iter().find(|p: &processes::Process| {
-            p.name == "infill" && p.args.iter().any(|a| a == "serve") && configured(p)
-        })
+        processes::of_namespace(self.init_pid)
+            .into_iter()
+            .find(|p| p.name == "infill" && p.args.iter().any(|a| a == "serve") && configured(p))
     }
 
     /// Its process id on this machine.

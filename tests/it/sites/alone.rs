@@ -56,5 +56,5 @@ fn fill(site: &Site) -> bool {
         // A main job may just have got the node.
         drop(site.try_sbatch("alice", &options, FILLER));
     }
-    states.lines().all(|line: &str| ["allocated", "mixed"].iter().any(|state| line.starts_with(state)))
+    states.lines().all(|line| ["allocated", "mixed"].iter().any(|state| line.starts_with(state)))
 }

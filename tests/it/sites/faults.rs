@@ -311,7 +311,7 @@ fn has_lost_a_job(site: &Site, only: Option<&str>) -> bool {
         let id = job.id.to_string();
         processes.iter().any(|p| p.node() == Some(node) && p.env.get("SLURM_JOB_ID") == Some(&id))
     };
-    site.queue().iter().any(|job: &JobRow| {
+    site.queue().iter().any(|job| {
         let mut nodes = job.nodes.iter().filter(|node| only.is_none_or(|only| only == node.as_str()));
         job.partition == "infill" && job.runs() && nodes.any(|node| !runs(job, node))
     })
@@ -352,7 +352,7 @@ fn retries(log: &str, now: f64) -> bool {
             .lines()
             .rev()
             .take_while(|line| *line != last)
-            .any(|line: &str| line.contains(step) && line.contains("done with step"))
+            .any(|line| line.contains(step) && line.contains("done with step"))
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn rows(site: &Site) -> BTreeMap<String, u64> {
         done 2>/dev/null";
     let text = site.run("infill", &["bash", "-c", script]);
     text.lines()
-        .filter_map(|line: &str| {
+        .filter_map(|line| {
             let (name, count) = line.split_once(' ')?;
             Some((name.to_owned(), count.parse().ok()?))
         })

@@ -161,7 +161,7 @@ impl<'a> Queue<'a> {
         let moments: Vec<f64> = text.lines().filter_map(|l| l.split(' ').next()?.parse().ok()).collect();
         self.entries
             .iter()
-            .filter(|entry: &&Entry| {
+            .filter(|entry| {
                 let started = self.note("started", entry.id).unwrap_or(f64::INFINITY);
                 moments.iter().any(|at| (entry.submitted_at - SWITCHING_SECS..started).contains(at))
             })

@@ -123,9 +123,8 @@ mod tests {
             estimate: UserEstimate::default(),
         };
         let jobs = [past(100.0), past(200.0), past(1000.0)];
-        let lengths = |secs: &[f64]| {
-            LengthDistribution::from_logs(secs.iter().map(|s: &f64| s.ln()).collect()).unwrap()
-        };
+        let lengths =
+            |secs: &[f64]| LengthDistribution::from_logs(secs.iter().map(|s| s.ln()).collect()).unwrap();
         let predicted = |index, secs: &[f64]| PredictedJob {
             index,
             mixture: lengths(secs),

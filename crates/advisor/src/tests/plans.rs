@@ -51,7 +51,7 @@ impl Simulation {
     fn new(truth: &[&str], plans: Vec<DeclaredPlan>) -> Simulation {
         let rows: Vec<(ProfileKey, ScalingCurve)> = truth
             .iter()
-            .map(|line: &&str| {
+            .map(|line| {
                 let words: Vec<&str> = line.split(' ').collect();
                 (key(words[0], words[1]), ScalingCurve::parse(words[2]).unwrap())
             })

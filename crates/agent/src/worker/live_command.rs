@@ -188,11 +188,8 @@ impl Worker {
             self.handle_hello(version, local_rank, channel);
             return;
         }
-        let Some(conversation) = self
-            .live
-            .conversations
-            .values_mut()
-            .find(|t: &&mut ProcessConversation| t.channel.number == channel.number)
+        let Some(conversation) =
+            self.live.conversations.values_mut().find(|t| t.channel.number == channel.number)
         else {
             return;
         };

@@ -130,7 +130,7 @@ mod tests {
         config.http.hosts = vec!["infill.site.example".to_owned()];
         let headers = sent.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()));
         check_headers(&config, &headers.collect::<HeaderMap>())
-            .map_or_else(|e: RequestDenial| e.into_response().status().as_u16(), |()| 200)
+            .map_or_else(|e| e.into_response().status().as_u16(), |()| 200)
     }
 
     #[test]

@@ -126,7 +126,7 @@ mod tests {
         job.batch_host = Some(NodeName::new(batch));
         job.allocations = holds
             .iter()
-            .map(|(node, cpus, gpus): &(&str, u32, u32)| AllocatedResources {
+            .map(|(node, cpus, gpus)| AllocatedResources {
                 node: NodeName::new(*node),
                 holds: resources(*cpus, *gpus),
             })

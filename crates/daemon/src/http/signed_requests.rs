@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -104,7 +103,7 @@ impl<T: CredentialBound> FromRequest<Arc<DaemonContext>> for VerifiedRequest<T> 
         };
         let reading = Bytes::from_request(Request::from_parts(parts.clone(), body), context);
         let bytes = tokio::time::timeout(BODY_TIMEOUT, reading).await.map_err(|_| body_timeout())?;
-        let bytes = bytes.map_err(|e: BytesRejection| RequestDenial::new(e.status(), e.body_text()))?;
+        let bytes = bytes.map_err(|e| RequestDenial::new(e.status(), e.body_text()))?;
         if let Some(guard) = guard {
             guard.mark_received();
         }

@@ -60,7 +60,7 @@ fn operators_see_everything() {
     assert!(redaction.may_see_job(JobId(8)) && redaction.sees_everything());
     let nobody = ApiReader::default();
     let redaction = RedactionFilter::new(&nobody, PrivateData::ALL, &|_| None);
-    assert!(!redaction.may_see_job(JobId(9)), "nobody owns what is nobody's");
+    assert!(!redaction.may_see_job(JobId(9)), "a reader without a user owns no job");
 }
 
 #[test]

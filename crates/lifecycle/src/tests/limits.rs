@@ -22,7 +22,7 @@ fn renewed(r: &mut Rig, lead: &Job, wings: Vec<&Job>) -> Vec<(JobId, u32)> {
     r.with(|m, now, out| m.renew_limits(&observed, now, out));
     r.effects
         .iter()
-        .filter_map(|effect: &Effect| match effect {
+        .filter_map(|effect| match effect {
             Effect::SetLimit { job, limit_mins } => Some((*job, *limit_mins)),
             _ => None,
         })

@@ -117,7 +117,7 @@ fn nodes_share_wings_near_the_limit() {
     assert_eq!(sizes(8), (vec![1; 8], None));
     assert_eq!(sizes(7), (vec![1, 3, 4], None), "half of them for this job");
     assert_eq!(sizes(2), (vec![1, 7], None));
-    assert_eq!(sizes(1), (vec![7], bound.clone()), "only as many as may be ordered");
+    assert_eq!(sizes(1), (vec![7], bound.clone()), "no more than the limit of orders");
     assert_eq!(sizes(0), (vec![], bound));
 }
 

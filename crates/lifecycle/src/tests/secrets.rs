@@ -10,7 +10,7 @@ use super::rig::{Rig, n, running};
 fn secrets(r: &Rig, members: &[u32]) -> Vec<Option<String>> {
     members
         .iter()
-        .map(|i: &u32| match r.m.directive_for(&n(*i)) {
+        .map(|i| match r.m.directive_for(&n(*i)) {
             Directive::Run(place) | Directive::Regroup(place) => place.meeting?.secret.map(|secret| secret.0),
             other => panic!("{other:?}"),
         })

@@ -49,7 +49,7 @@ pub(super) fn capped_measured_curve(curve: &ScalingCurve, sizes: &AllowedSizes, 
         curve
             .points()
             .iter()
-            .map(|p: &CurvePoint| CurvePoint { rate: p.rate.min(most * unit * f64::from(p.nodes)), ..*p })
+            .map(|p| CurvePoint { rate: p.rate.min(most * unit * f64::from(p.nodes)), ..*p })
             .collect(),
     )
     .unwrap_or_else(|_| curve.clone())

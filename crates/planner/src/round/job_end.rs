@@ -56,11 +56,7 @@ pub(super) fn raise_growth_cost(
     if nodes == 0 || unit <= 0.0 || !remaining.is_well_known() {
         return;
     }
-    let Some(rate) = job
-        .rates
-        .iter()
-        .find(|r: &&infill_model::malleable::RateCurve| r.exec_plan == job.exec_plan)
-        .map(|r| r.curve.rate(nodes))
+    let Some(rate) = job.rates.iter().find(|r| r.exec_plan == job.exec_plan).map(|r| r.curve.rate(nodes))
     else {
         return;
     };

@@ -179,7 +179,7 @@ impl TurnRotation {
             claims.iter().map(|claim| claim.facts.location.held.len() as u32 * claim.block_size()).sum();
         let needed: u32 = claims
             .iter()
-            .filter(|claim: &&NodeClaim<'_>| self.turn_of(claim.facts.job) == Some(TurnState::Next))
+            .filter(|claim| self.turn_of(claim.facts.job) == Some(TurnState::Next))
             .map(NodeClaim::min_places)
             .fold(0, u32::saturating_add);
         let others_wait = self.turns.values().any(|turn| turn.queue_position().is_some());
@@ -392,7 +392,7 @@ impl TurnRotation {
             && self
                 .accounts
                 .get(&claim.facts.job)
-                .is_none_or(|account: &TurnAccount| !account.has_trained && account.turns < MAX_FIRST)
+                .is_none_or(|account| !account.has_trained && account.turns < MAX_FIRST)
     }
 
     /// The end of the turn of a job that holds nodes; `None` if it has no turn.

@@ -186,9 +186,7 @@ impl RoundState {
         );
         let candidates = facts
             .iter()
-            .filter(|facts: &&JobFacts| {
-                !facts.ending && self.priorities.rotation.position_behind(facts.job).is_none()
-            })
+            .filter(|facts| !facts.ending && self.priorities.rotation.position_behind(facts.job).is_none())
             .map(|facts| CandidateJob { input: self.job_input(facts), facts })
             .collect();
         let mut jobs = demand::malleable_jobs(

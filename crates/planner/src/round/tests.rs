@@ -230,17 +230,13 @@ fn each_job_leaves_in_the_time_that_its_program_takes() {
 /// the words about leaving for the first of them.
 fn leaves_with_others(state: &mut RoundState, jobs: &[JobFacts], now: UnixTime) -> (Vec<f64>, String) {
     let mut snapshot = snapshot();
-    snapshot.jobs.iter_mut().for_each(|j: &mut infill_model::Job| {
-        j.scheduled_nodes = (1..=4).map(|n| NodeName::new(format!("n{n}"))).collect()
-    });
+    snapshot
+        .jobs
+        .iter_mut()
+        .for_each(|j| j.scheduled_nodes = (1..=4).map(|n| NodeName::new(format!("n{n}"))).collect());
     let _ = state.ingest_snapshot(&snapshot, jobs, AdvisorMode::Watch, now);
     (
-        state
-            .gaps()
-            .gaps
-            .iter()
-            .map(|gap: &infill_model::Gap| (NOW + 600).secs_since(gap.vacate_by.unwrap()))
-            .collect(),
+        state.gaps().gaps.iter().map(|gap| (NOW + 600).secs_since(gap.vacate_by.unwrap())).collect(),
         state.describe_leaving(&jobs[0]),
     )
 }

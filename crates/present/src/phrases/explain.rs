@@ -60,8 +60,8 @@ pub fn explain_job(
     let id = resolve_lead(id, status);
     let job = status.jobs.iter().find(|j| j.job == id).cloned();
     let round = round.map(|r| reduce_round(r, |j| j == id, |n| n.job == Some(id)));
-    let judged = round.as_ref().is_some_and(|r| !r.report.jobs.is_empty());
-    (job.is_some() || judged || !generations.is_empty()).then_some(ExplainDocument {
+    let has_verdict = round.as_ref().is_some_and(|r| !r.report.jobs.is_empty());
+    (job.is_some() || has_verdict || !generations.is_empty()).then_some(ExplainDocument {
         schema: SCHEMA_VERSION,
         at: None,
         job,
@@ -99,11 +99,11 @@ pub fn explain_moment(
     let document = match subject.parse().ok().map(JobId) {
         Some(id) => explain_job(id, status, Some(round), generations)?,
         None => {
-            let judged = round.report.nodes.iter().find(|n| n.node.as_str() == subject).cloned();
-            if judged.is_none() && !status.nodes.iter().any(|n| n.node.as_str() == subject) {
+            let verdict = round.report.nodes.iter().find(|n| n.node.as_str() == subject).cloned();
+            if verdict.is_none() && !status.nodes.iter().any(|n| n.node.as_str() == subject) {
                 return None;
             }
-            let job = judged.and_then(|n| n.job);
+            let job = verdict.and_then(|n| n.job);
             let round = reduce_round(round, |j| Some(j) == job, |n| n.node.as_str() == subject);
             ExplainDocument {
                 schema: SCHEMA_VERSION,

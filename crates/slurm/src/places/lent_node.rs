@@ -172,7 +172,7 @@ impl LentNode {
         }
         let missing = count - places.len();
         let vacant: Vec<usize> =
-            (0..self.on.len()).filter(|gpu: &usize| self.on[*gpu].is_none()).take(missing).collect();
+            (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).take(missing).collect();
         self.doubtful |= vacant.len() < missing;
         for gpu in vacant {
             self.on[gpu] = Some(holder.job);
@@ -254,7 +254,7 @@ impl LentNode {
         let has = self.unit.unit_resources(node.has.gpus.only_type().unwrap_or_default());
         let user = self
             .place_user(gpu)
-            .and_then(|id: JobId| jobs.binary_search_by(|j| j.id.cmp(&id)).ok().map(|at| &jobs[at]));
+            .and_then(|id| jobs.binary_search_by(|j| j.id.cmp(&id)).ok().map(|at| &jobs[at]));
         Node {
             name: node.name.place_name(gpu),
             state: self.place_state(gpu, user),

@@ -8,8 +8,8 @@ use super::claims;
 use super::lent_node::{LentNode, NodeOccupant, PlaceIndex};
 use crate::PartitionSharing;
 use infill_model::{
-    AllocatedResources, Job, JobId, LendingRules, Node, NodeName, Reservation, Snapshot, SnapshotDoubt,
-    lead_of_wing, place_from_comment,
+    Job, JobId, LendingRules, Node, NodeName, Reservation, Snapshot, SnapshotDoubt, lead_of_wing,
+    place_from_comment,
 };
 
 /// Most leads whose places are remembered.
@@ -109,7 +109,7 @@ impl PlaceAssignments {
             job.nodes.iter().map(|node| self.last_places(&job, node)).collect();
         job.nodes = nodes?.concat();
         job.batch_host =
-            self.batch_place(&job, |host: &NodeName| self.occupied.get(host).map_or(&[][..], Vec::as_slice));
+            self.batch_place(&job, |host| self.occupied.get(host).map_or(&[][..], Vec::as_slice));
         Some(job)
     }
 
@@ -172,7 +172,7 @@ impl PlaceAssignments {
         for job in jobs.iter().filter(|j| j.state.occupies_nodes()) {
             for node in &job.nodes {
                 let Some(lent) = index.get(node).and_then(|at| lent.get_mut(*at)) else { continue };
-                let part = job.allocations.binary_search_by(|a: &AllocatedResources| a.node.cmp(node)).ok();
+                let part = job.allocations.binary_search_by(|a| a.node.cmp(node)).ok();
                 lent.holders.push(NodeOccupant {
                     job: job.id,
                     ours: job.partition == self.partition,
@@ -211,9 +211,8 @@ impl PlaceAssignments {
         job.nodes = nodes;
         job.scheduled_nodes = planned;
         job.allocations = Vec::new();
-        job.batch_host = self.batch_place(&job, |host: &NodeName| {
-            index.get(host).map_or(&[][..], |at| lent[*at].on.as_slice())
-        });
+        job.batch_host =
+            self.batch_place(&job, |host| index.get(host).map_or(&[][..], |at| lent[*at].on.as_slice()));
         job
     }
 
@@ -245,7 +244,7 @@ fn reservation_with_places(
     reservation.nodes = reservation
         .nodes
         .iter()
-        .flat_map(|node: &NodeName| match index.get(node) {
+        .flat_map(|node| match index.get(node) {
             None => vec![node.clone()],
             Some(at) => (0..lent[*at].on.len()).map(|gpu| node.place_name(gpu)).collect(),
         })

@@ -51,9 +51,10 @@ impl PlannedStarts {
     fn can_restore(&self, snapshot: &Snapshot) -> bool {
         let age_secs = self.complete_at.map(|at| snapshot.taken_at.secs_since(at));
         let is_recent = age_secs.is_some_and(|secs| (0.0..=PLAN_MEMORY_SECS).contains(&secs));
-        let is_only_backfill = snapshot.doubts.iter().all(|doubt: &SnapshotDoubt| {
-            matches!(doubt, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved)
-        });
+        let is_only_backfill = snapshot
+            .doubts
+            .iter()
+            .all(|doubt| matches!(doubt, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved));
         is_only_backfill && is_recent
     }
 }

@@ -112,9 +112,9 @@ impl RawReading {
     pub(super) fn into_snapshot(self, backfill: BackfillState, ours: &mut MalleableJobs) -> Snapshot {
         let mut doubts = self.backfill_doubts();
         let backfill = BackfillState {
-            active: doubts.iter().any(|d: &SnapshotDoubt| {
-                matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved)
-            }),
+            active: doubts
+                .iter()
+                .any(|d| matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved)),
             ..backfill
         };
         let taken_at = self.before.now.unwrap_or_default();

@@ -90,9 +90,8 @@ impl<M: WireRecord> AnswerMembers<M> {
                 self.envelope.push(if self.envelope.is_empty() { b'{' } else { b',' });
                 self.envelope.extend(format!("\"{name}\":").bytes());
                 self.envelope.append(
-                    &mut window.read_with(|b: &[u8]| {
-                        first_value::<IgnoredAny>(b).map(|(_, n)| (b[..n].to_vec(), n))
-                    })?,
+                    &mut window
+                        .read_with(|b| first_value::<IgnoredAny>(b).map(|(_, n)| (b[..n].to_vec(), n)))?,
                 );
             }
             _ => drop(window.read_value::<IgnoredAny>()?),

@@ -72,7 +72,7 @@ impl VersionedClient {
         }
         let Some(newest) = available
             .iter()
-            .find(|version: &&String| Some(version.as_str()) != self.avoided)
+            .find(|version| Some(version.as_str()) != self.avoided)
             .or(available.first())
             .cloned()
         else {

@@ -1,4 +1,4 @@
-//! The code that both databases share. Their SQL is the same, but sqlx gives each database its own types. So
+//! The code that both databases share. They use the same SQL, but sqlx gives each its own types. So
 //! these files are compiled once for each database. The surrounding module names the types, opens
 //! transactions ([`SqlStore`]) and sorts errors ([`classify_error`]).
 //!

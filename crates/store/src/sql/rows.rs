@@ -23,7 +23,7 @@ pub(super) fn read_valid<T>(
     rows.iter()
         .filter_map(|row| {
             read(row)
-                .inspect_err(|why: &RowError| {
+                .inspect_err(|why| {
                     tracing::warn!(table, why, "skipping a row in the store that cannot be read")
                 })
                 .ok()

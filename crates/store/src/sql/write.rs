@@ -126,10 +126,8 @@ fn finite(secs: Option<f64>) -> Option<f64> {
 /// Does not change jobs that are kept already. Returns how many are new. Skips jobs with numbers that are not
 /// finite.
 pub(super) async fn write_ended_jobs(tx: &mut SqlConnection, jobs: &[EndedJob]) -> SqlResult<u64> {
-    let valid: Vec<_> = jobs
-        .iter()
-        .filter(|j: &&EndedJob| [j.work_secs, j.samples, j.secs].iter().all(|x| x.is_finite()))
-        .collect();
+    let valid: Vec<_> =
+        jobs.iter().filter(|j| [j.work_secs, j.samples, j.secs].iter().all(|x| x.is_finite())).collect();
     let mut new = 0;
     for rows in valid.chunks(ROWS_AT_ONCE) {
         let mut query = QueryBuilder::new(

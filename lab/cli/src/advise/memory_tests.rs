@@ -15,9 +15,7 @@ fn rows(path: &Path) -> Vec<Row> {
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().unwrap().split(',').collect();
     lines
-        .map(|line: &str| {
-            header.iter().map(|h| (*h).to_owned()).zip(line.split(',').map(str::to_owned)).collect()
-        })
+        .map(|line| header.iter().map(|h| (*h).to_owned()).zip(line.split(',').map(str::to_owned)).collect())
         .collect()
 }
 

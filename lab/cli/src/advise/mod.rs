@@ -186,12 +186,12 @@ fn curve_picture(verdict: &CurveTrialResult) -> CurveFigure {
         title: "advise".to_owned(),
         measured: tried
             .into_iter()
-            .map(|p: TriedSize| CurveRow { nodes: p.nodes, rate: p.rate, low: p.rate, high: p.rate })
+            .map(|p| CurveRow { nodes: p.nodes, rate: p.rate, low: p.rate, high: p.rate })
             .collect(),
         curve: verdict
             .curve
             .iter()
-            .map(|r: &ComparedSize| CurveRow { nodes: r.nodes, rate: r.predicted, low: r.low, high: r.high })
+            .map(|r| CurveRow { nodes: r.nodes, rate: r.predicted, low: r.low, high: r.high })
             .collect(),
         truth: verdict.curve.iter().map(|r| CurvePoint { nodes: r.nodes, rate: r.truth }).collect(),
         now: None,

@@ -23,7 +23,7 @@ fn without_folders(word: &str) -> String {
 }
 
 fn quote_word(word: &str) -> String {
-    if !word.is_empty() && word.chars().all(|c: char| c.is_ascii_alphanumeric() || "-_=.,:@%+/".contains(c)) {
+    if !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=.,:@%+/".contains(c)) {
         return word.to_owned();
     }
     let shown: String = word.chars().map(|c| if c.is_control() { '?' } else { c }).collect();

@@ -177,7 +177,7 @@ impl<'a> ClosedEngine<'a> {
         };
         let mut targets: Vec<ClosedTarget> = targets
             .into_iter()
-            .filter(|w: &ClosedTarget| {
+            .filter(|w| {
                 let now = self.jobs.get(&w.job).map(|j| j.run.as_ref().map(|r| &r.choice));
                 now.is_some_and(|now| w.relocates || now != w.choice.as_ref())
             })
@@ -212,7 +212,7 @@ impl<'a> ClosedEngine<'a> {
         self.jobs
             .values_mut()
             .filter_map(|j| j.run.as_mut())
-            .filter(|run: &&mut ActiveRun| now - run.unmeasured >= MIN_MEASURED_SECS)
+            .filter(|run| now - run.unmeasured >= MIN_MEASURED_SECS)
             .for_each(|run| run.unmeasured = now);
     }
 

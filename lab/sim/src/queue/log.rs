@@ -53,7 +53,7 @@ impl LogQueue {
         let named = log
             .jobs
             .iter()
-            .map(|j: &LoggedJob| j.node_list.iter().filter_map(|n| numbers.get(n).copied()).collect())
+            .map(|j| j.node_list.iter().filter_map(|n| numbers.get(n).copied()).collect())
             .collect();
         let mut by_submit: Vec<usize> = (0..log.jobs.len()).collect();
         by_submit.sort_by_key(|i| (log.jobs[*i].submit, *i));

@@ -70,7 +70,7 @@ fn a_job_starts_where_it_was_planned_and_else_on_nodes_that_are_wanted_last() {
 /// Replays the whole log, and returns the nodes that were freed and taken at each moment.
 fn replayed(queue: &mut LogQueue) -> Vec<(i64, Vec<NodeIx>, Vec<NodeIx>)> {
     std::iter::from_fn(|| queue.advance())
-        .map(|m: QueueChange| (m.at, m.freed, m.taken.into_iter().flat_map(|t| t.nodes).collect()))
+        .map(|m| (m.at, m.freed, m.taken.into_iter().flat_map(|t| t.nodes).collect()))
         .collect()
 }
 

@@ -166,7 +166,7 @@ fn derive_curve(curve: &ScalingCurve, exponent: f64, speed: f64) -> ScalingCurve
         curve
             .points()
             .iter()
-            .map(|p: &CurvePoint| {
+            .map(|p| {
                 let efficiency = (p.rate / (one * f64::from(p.nodes))).powf(exponent);
                 CurvePoint { nodes: p.nodes, rate: speed * one * f64::from(p.nodes) * efficiency }
             })

@@ -20,7 +20,7 @@ fn recorded<T: DeserializeOwned>(kind: &str) -> Vec<T> {
         .as_array()
         .unwrap()
         .iter()
-        .map(|message: &Value| {
+        .map(|message| {
             serde_json::from_value(message.clone()).unwrap_or_else(|e| panic!("{kind}: {e}: {message}"))
         })
         .collect();

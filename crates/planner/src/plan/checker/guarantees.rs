@@ -64,7 +64,7 @@ impl<'a> JobHolding<'a> {
             .map(|held| &held.node)
             .filter(|node| Some(*node) != job.lead_node.as_ref())
             .filter_map(|node| lasting_gap(problem, steps, job, node))
-            .filter(|gap: &&Gap| lead.is_some_and(|lead| lead.node_type == gap.node_type))
+            .filter(|gap| lead.is_some_and(|lead| lead.node_type == gap.node_type))
             .collect();
         others.dedup_by_key(|gap| &gap.node);
         let is_locked = facts.can_stay && problem.stays_secs(job).is_some();
@@ -238,7 +238,7 @@ impl<'a> GuaranteeCheck<'a> {
             let others = self.holdings.iter().filter(|other| other.facts.job.id != job.id);
             let available = own
                 + self.free_nodes(job, node_type)
-                + others.map(|other: &JobHolding<'_>| self.spare_nodes(other, job, node_type)).sum::<u32>();
+                + others.map(|other| self.spare_nodes(other, job, node_type)).sum::<u32>();
             promise.min_nodes_on(node_type).is_some_and(|needs| needs <= available)
         })
     }
@@ -276,7 +276,7 @@ fn min_nodes_of(job: &MalleableJob, node_type: &NodeType) -> u32 {
         .sizes
         .up_to(u32::MAX)
         .into_iter()
-        .find(|nodes: &u32| best_rate(job, node_type, *nodes as usize) > 0.0)
+        .find(|nodes| best_rate(job, node_type, *nodes as usize) > 0.0)
         .unwrap_or(job.sizes.min());
     let promised = job.active_guarantee().and_then(|promise| promise.min_nodes_on(node_type));
     least.max(promised.unwrap_or(0))

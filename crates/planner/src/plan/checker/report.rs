@@ -9,9 +9,9 @@ use rustc_hash::FxHashMap;
 use super::host_shortage::HostLeftovers;
 use crate::plan::space::{cost, problem::PlanningProblem, slots::job_excludes, steps::TimeSteps};
 use infill_model::{
-    ChangeKind, Gap, GuaranteeReason, HeldNode, HostShortage, JobId, JobPlan, JobReason, JobVerdict,
-    LeavingNodes, MalleableJob, NodeName, NodeReason, NodeShortage, NodeType, NodeVerdict, Plan, PlannedNode,
-    Probe, RatedSize, RoundNote, RoundReport, SchedulingState, SolveStatus, TurnState, UnixTime, WantedAt,
+    ChangeKind, Gap, GuaranteeReason, HostShortage, JobId, JobPlan, JobReason, JobVerdict, LeavingNodes,
+    MalleableJob, NodeName, NodeReason, NodeShortage, NodeType, NodeVerdict, Plan, PlannedNode, Probe,
+    RatedSize, RoundNote, RoundReport, SchedulingState, SolveStatus, TurnState, UnixTime, WantedAt,
     WindowEnd,
 };
 
@@ -105,9 +105,8 @@ impl<'a> ReportContext<'a> {
     /// As [`ReportContext::startable`], for a job whose nodes are blocks of places of one host.
     fn startable_blocks(&self, job: &MalleableJob) -> (usize, usize) {
         let block = job.places_per_node as usize;
-        let hosts = self
-            .startable
-            .chunk_by(|a: &&Gap, b: &&Gap| a.node.shares_host_with(&b.node) && a.node_type == b.node_type);
+        let hosts =
+            self.startable.chunk_by(|a, b| a.node.shares_host_with(&b.node) && a.node_type == b.node_type);
         let mut all = 0;
         let mut free = 0;
         for host in hosts {
@@ -301,7 +300,7 @@ fn leaving_nodes(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &Malleab
     LeavingNodes(
         job.held
             .iter()
-            .filter(|node: &&HeldNode| {
+            .filter(|node| {
                 problem.held_gap(job, &node.node).is_none_or(|g| steps.steps_through(g.usable_until) == 0)
             })
             .map(|h| h.node.clone())

@@ -210,7 +210,7 @@ impl HostSlots {
         let usable: Vec<usize> = self
             .0
             .iter()
-            .filter(|slot: &&usize| {
+            .filter(|slot| {
                 let slot = &space.slots[**slot];
                 slot.node_type == request.spec.node_type && request.may_use_slot(slot)
             })

@@ -13,7 +13,7 @@ pub(crate) type NetworkSpread = (usize, usize);
 /// How far the jobs of a plan are spread.
 pub(crate) fn plan_spread(problem: &PlanningProblem<'_>, jobs: &[JobPlan]) -> NetworkSpread {
     jobs.iter()
-        .map(|job: &JobPlan| nodes_spread(problem, job.nodes.iter().map(|placement| &placement.node)))
+        .map(|job| nodes_spread(problem, job.nodes.iter().map(|placement| &placement.node)))
         .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
 }
 

@@ -6,7 +6,7 @@ use crate::plan::space::{
     job_option::{JobOption, OptionFamily},
     slots::{self, NodeSlot},
 };
-use infill_model::{MalleableJob, NodeName};
+use infill_model::MalleableJob;
 
 /// The slots of one node of a job; several where its nodes are blocks.
 pub(crate) type NodeSlots = Vec<usize>;
@@ -46,10 +46,11 @@ impl PlacementRequest<'_> {
     pub(crate) fn may_use_slot(self, slot: &NodeSlot<'_>) -> bool {
         let node = &slot.gap.node;
         // A job that starts elsewhere leaves its old lead's node: with that node it would not be a new start.
-        let is_old_lead = self.spec.family == OptionFamily::Fresh
-            && self.job.lead_node.as_ref().is_some_and(|lead: &NodeName| {
-                lead == node || (lead.is_block() && lead.single_places().contains(node))
-            });
+        let is_old_lead =
+            self.spec.family == OptionFamily::Fresh
+                && self.job.lead_node.as_ref().is_some_and(|lead| {
+                    lead == node || (lead.is_block() && lead.single_places().contains(node))
+                });
         // A block that it gives up is still occupied when the new one begins.
         let is_own = self.job.places_per_node > 1 && slot.gap.holder == Some(self.job.id);
         !is_old_lead && !is_own && !slots::job_excludes(self.job, node)

@@ -250,9 +250,10 @@ impl<'t> TopologySlots<'t> {
         }
         let (lasts, _, at) = pools
             .filter_map(|(at, pool)| {
-                let lasts = pool.by_lasts.iter().rposition(|class| {
-                    class.iter().any(|slot: &usize| request.may_use_slot(&space.slots[*slot]))
-                })?;
+                let lasts = pool
+                    .by_lasts
+                    .iter()
+                    .rposition(|class| class.iter().any(|slot| request.may_use_slot(&space.slots[*slot])))?;
                 Some((lasts, Reverse(pool.rank), at))
             })
             .max()?;

@@ -97,9 +97,10 @@ pub(crate) fn can_stay(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &M
     let Some(Some(first)) = problem.held_gaps(job).next() else { return false };
     let nodes = job.held.len() as u32;
     let lead_is_held = job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref());
-    problem.held_gaps(job).all(|g: Option<&Gap>| {
-        g.is_some_and(|g| g.node_type == first.node_type && steps.steps_through(g.usable_until) > 0)
-    }) && lead_is_held
+    problem
+        .held_gaps(job)
+        .all(|g| g.is_some_and(|g| g.node_type == first.node_type && steps.steps_through(g.usable_until) > 0))
+        && lead_is_held
         && job.sizes.contains(nodes)
         && rate_of(job, &first.node_type, &job.exec_plan, nodes).is_some()
 }

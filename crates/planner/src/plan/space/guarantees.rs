@@ -66,7 +66,7 @@ fn guarantee_queue(space: &DecisionSpace<'_>) -> Vec<usize> {
             job.active_guarantee().is_some() && !space.problem.is_barred(job) && !waits
         })
         .collect();
-    found.sort_by_key(|at: &usize| -> (UnixTime, JobId) {
+    found.sort_by_key(|at| -> (UnixTime, JobId) {
         let job = space.jobs[*at].job;
         (job.submitted_at, job.id)
     });
@@ -84,7 +84,7 @@ fn holds_guarantee(space: &DecisionSpace<'_>, job: usize) -> bool {
     let JobSpace { options, can_stay, .. } = &space.jobs[job];
     options
         .iter()
-        .filter(|spec: &&JobOption| if *can_stay { spec.keeps && spec.now } else { spec.keeps_some() })
+        .filter(|spec| if *can_stay { spec.keeps && spec.now } else { spec.keeps_some() })
         .any(|spec| meets_guarantee(space, job, spec))
 }
 
@@ -104,7 +104,7 @@ fn min_nodes_of(job: &MalleableJob, node_type: &NodeType) -> u32 {
         .sizes
         .up_to(u32::MAX)
         .into_iter()
-        .find(|nodes: &u32| cost::best_rate(job, node_type, *nodes).is_some())
+        .find(|nodes| cost::best_rate(job, node_type, *nodes).is_some())
         .unwrap_or(job.sizes.min());
     let promised = job.active_guarantee().and_then(|promise| promise.min_nodes_on(node_type));
     least.max(promised.unwrap_or(0))

@@ -215,7 +215,7 @@ fn job_demand(
     let amounts: Vec<f64> = job
         .options
         .iter()
-        .map(|spec: &JobOption| if avoids { option_amount(space, job, spec, *kind) } else { 0.0 })
+        .map(|spec| if avoids { option_amount(space, job, spec, *kind) } else { 0.0 })
         .collect();
     ResourceDemand::from_amounts(resource, amounts)
 }

@@ -219,7 +219,7 @@ fn thinned_sizes(space: &DecisionSpace<'_>, job: &JobSpace<'_>, node_type: usize
     special.extend(job.job.rates.iter().flat_map(RateCurve::curve_breakpoints));
     special.extend((1..64).map(|i| (f64::from(ALL_SIZES_UP_TO) * 1.125f64.powi(i)) as u32));
     special.sort_unstable();
-    allowed.into_iter().filter(|n: &u32| *n <= ALL_SIZES_UP_TO || special.binary_search(n).is_ok()).collect()
+    allowed.into_iter().filter(|n| *n <= ALL_SIZES_UP_TO || special.binary_search(n).is_ok()).collect()
 }
 
 /// Drops options that can never pay: more nodes than another one of the same kind for no more samples, and

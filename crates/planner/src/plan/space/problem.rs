@@ -79,7 +79,7 @@ impl<'a> PlanningProblem<'a> {
     /// The gap of a node that the job holds; `None` where the node is not a gap any more, or another job
     /// holds it.
     pub(crate) fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
-        self.gap_held_by(job, node).filter(|_: &&Gap| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok())
+        self.gap_held_by(job, node).filter(|_| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok())
     }
 
     /// The gap of a node; `None` unless each of its gaps names this job as its holder.

@@ -11,10 +11,8 @@ pub fn all_paths(space: &DecisionSpace<'_>, job: usize) -> Vec<Vec<usize>> {
     for step in 0..space.steps.len() {
         let allowed: Vec<usize> =
             (0..space.jobs[job].options.len()).filter(|o| space.is_allowed(job, *o, step)).collect();
-        paths = paths
-            .iter()
-            .flat_map(|p: &Vec<usize>| allowed.iter().map(move |o| [p.as_slice(), &[*o]].concat()))
-            .collect();
+        paths =
+            paths.iter().flat_map(|p| allowed.iter().map(move |o| [p.as_slice(), &[*o]].concat())).collect();
     }
     paths
 }

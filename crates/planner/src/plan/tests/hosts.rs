@@ -139,9 +139,7 @@ fn jobs_are_on_few_more_hosts_than_possible_and_never_on_more_than_by_name() {
         let all: Vec<(usize, usize)> = free
             .iter()
             .enumerate()
-            .flat_map(|(host, free): (usize, &usize)| {
-                (0..*free).map(move |at| (host, at)).collect::<Vec<_>>()
-            })
+            .flat_map(|(host, free)| (0..*free).map(move |at| (host, at)).collect::<Vec<_>>())
             .collect();
         let gaps: Vec<String> = all.iter().map(|(host, at)| format!("n{host}#{at}:900")).collect();
         let jobs: Vec<String> =

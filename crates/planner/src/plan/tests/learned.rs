@@ -18,7 +18,7 @@ fn made(plan: &Plan, curves: &[ScalingCurve]) -> f64 {
     curves
         .iter()
         .enumerate()
-        .map(|(i, curve): (usize, &ScalingCurve)| {
+        .map(|(i, curve)| {
             plan.job_plan(JobId(i as u32 + 1)).map_or(0.0, |p| curve.rate(p.nodes.len() as u32))
         })
         .sum()

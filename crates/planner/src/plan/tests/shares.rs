@@ -19,7 +19,7 @@ fn placed(world: &World) -> String {
     let (plan, _) = solve(world);
     plan.jobs
         .iter()
-        .map(|job: &infill_model::JobPlan| format!("{}:{}", job.nodes.len(), job.exec_plan.0))
+        .map(|job| format!("{}:{}", job.nodes.len(), job.exec_plan.0))
         .collect::<Vec<_>>()
         .join(" ")
 }
@@ -229,9 +229,10 @@ fn counts_of_hosts_against_packing_worker_by_worker() {
         let Some(schedule) = schedule else { continue };
         let plan = extract::placed_plan(&space, &schedule, SolveStatus::Trivial);
         passes(&world, &plan);
-        let is_whole = world.jobs.iter().all(|job: &MalleableJob| {
-            plan.job_plan(job.id).map(|p| p.nodes.len() as u32) == Some(job.sizes.max())
-        });
+        let is_whole = world
+            .jobs
+            .iter()
+            .all(|job| plan.job_plan(job.id).map(|p| p.nodes.len() as u32) == Some(job.sizes.max()));
         assert!(can_be || !is_whole, "seed {seed}: {}", show(&plan));
         loose += u64::from(!can_be);
         missed += u64::from(can_be && !is_whole);

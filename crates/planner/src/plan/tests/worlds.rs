@@ -51,7 +51,7 @@ impl World {
             gap.holder = self
                 .jobs
                 .iter()
-                .find(|j: &&MalleableJob| j.held.iter().any(|h| h.node.single_places().contains(&gap.node)))
+                .find(|j| j.held.iter().any(|h| h.node.single_places().contains(&gap.node)))
                 .map(|j| j.id);
         }
     }
@@ -126,7 +126,7 @@ pub fn promise(job: &mut MalleableJob, minimum: f64) {
     let sufficient_sizes: Vec<SufficientSizes> = job
         .rates
         .iter()
-        .map(|rate: &RateCurve| {
+        .map(|rate| {
             let is_enough = |nodes| rate.rate(nodes) >= minimum * (1.0 - 1e-9);
             SufficientSizes::from_allowed(rate.exec_plan.clone(), rate.node_type.clone(), &allowed, is_enough)
         })
@@ -226,9 +226,7 @@ pub fn show(plan: &Plan) -> String {
             .nodes
             .iter()
             .enumerate()
-            .map(|(i, p): (usize, &infill_model::PlannedNode)| {
-                format!("{}{}", p.node, if i == 0 { "*" } else { "" })
-            })
+            .map(|(i, p)| format!("{}{}", p.node, if i == 0 { "*" } else { "" }))
             .collect();
         format!("{}: {}", j.job, if names.is_empty() { "-".to_owned() } else { names.join(" ") })
     };

@@ -46,7 +46,7 @@ fn prior_rates(
     for plan in &plans {
         rates.extend(prior_rates_of_plan(&curve, types, *plan, |node_type| fitting(*plan, node_type)));
     }
-    rates.retain(|rate: &RateCurve| rate.sizes.as_ref().is_none_or(|s| !s.up_to(u32::MAX).is_empty()));
+    rates.retain(|rate| rate.sizes.as_ref().is_none_or(|s| !s.up_to(u32::MAX).is_empty()));
     if rates.is_empty() {
         for plan in &plans {
             rates.extend(prior_rates_of_plan(&curve, types, *plan, |_| None));

@@ -16,7 +16,7 @@ impl RoundState {
     /// The time that leaving takes each job, on each type of nodes.
     pub(super) fn times_to_leave(&self, jobs: &[JobFacts]) -> LeaveTimes {
         let stops: FxHashMap<JobId, StopTime> =
-            jobs.iter().filter_map(|j: &JobFacts| Some((j.job, self.stop_time(j)?))).collect();
+            jobs.iter().filter_map(|j| Some((j.job, self.stop_time(j)?))).collect();
         let times = LeaveTimes {
             least_secs: self.config.gaps.leave_secs,
             notice_secs: self.config.daemon.poll_interval_secs,

@@ -7,7 +7,7 @@ use crate::round::demand;
 use crate::round::priorities::JobPriorities;
 use crate::round::rotation::{NodeClaim, UserShares};
 use crate::round::round_input::RoundConstraints;
-use infill_model::{GapSet, JobFacts, NodeType, PlanningObjective, UnixTime};
+use infill_model::{GapSet, JobFacts, PlanningObjective, UnixTime};
 
 impl RoundState {
     /// Settles whose turn it is to hold nodes.
@@ -42,9 +42,9 @@ impl RoundState {
         let types = ends_soon.then(|| demand::gap_types(&self.gaps));
         for facts in jobs.iter().filter(|facts| !facts.ending && facts.location.own.is_empty()) {
             let key = self.profile_key(&facts.program, facts.location.lead_now.as_ref());
-            let left_secs = types.as_ref().and_then(|types: &Vec<NodeType>| {
-                self.remaining_work_on(facts, types).0.known_remaining_secs()
-            });
+            let left_secs = types
+                .as_ref()
+                .and_then(|types| self.remaining_work_on(facts, types).0.known_remaining_secs());
             let promised_places = self.priorities.promises.promised_places(facts);
             let costs = self.rescale_costs(facts, &key);
             let mut claim = NodeClaim { facts, may_start: false, costs, left_secs, promised_places };

@@ -54,7 +54,7 @@ impl JobComparison {
         let sums: Vec<String> = self
             .policies
             .iter()
-            .map(|p: &PolicyJobs| format!("{} under {}", output::format_number(of(p.rest)), p.name))
+            .map(|p| format!("{} under {}", output::format_number(of(p.rest)), p.name))
             .collect();
         format!("Not shown are {} more jobs; {unit} of theirs in all: {}.", self.more, sums.join(", "))
     }

@@ -11,7 +11,6 @@ use super::{ClosedMachine, ClosedMachinePolicy, ClosedTarget, ClosedView, WorkRe
 use crate::closed::{
     job::{ActiveJob, ActiveRun},
     setup::ClosedSetup,
-    speeds::RunChoice,
 };
 use infill_model::{
     AllowedSizes, BatchMode, ChangeKind, ChangePause, ExcludedNodes, ExecPlan, GenerationStop, HeldNode,
@@ -180,9 +179,10 @@ impl ClosedInfill {
         let gpus = planned.nodes.len() as u32;
         let program = self.job_program(job)?;
         let speeds = view.speeds.for_model(&job.submitted.model)?;
-        let choice = speeds.run_choices().map(|(choice, _)| choice).find(|c: &&RunChoice| {
-            c.pool == pool && c.gpus == gpus && program.is_plan(&planned.exec_plan, &c.plan)
-        })?;
+        let choice = speeds
+            .run_choices()
+            .map(|(choice, _)| choice)
+            .find(|c| c.pool == pool && c.gpus == gpus && program.is_plan(&planned.exec_plan, &c.plan))?;
         Some(ClosedTarget::with_choice(job.id, Some(choice.clone())))
     }
 
@@ -204,9 +204,7 @@ impl ClosedInfill {
             .rate_curves(&self.state.job_input(facts), std::slice::from_ref(&node_type));
         let rate_if_close = rates
             .iter()
-            .find(|r: &&infill_model::malleable::RateCurve| {
-                r.exec_plan == plan && r.node_type.as_ref().is_none_or(|t| *t == node_type)
-            })?
+            .find(|r| r.exec_plan == plan && r.node_type.as_ref().is_none_or(|t| *t == node_type))?
             .curve
             .rate(run.choice.gpus)
             / program.batch;
@@ -234,7 +232,7 @@ impl ClosedInfill {
             let Some(run) = job
                 .run
                 .as_ref()
-                .filter(|run: &&ActiveRun| target.relocates || Some(&run.choice) != target.choice.as_ref())
+                .filter(|run| target.relocates || Some(&run.choice) != target.choice.as_ref())
             else {
                 continue;
             };

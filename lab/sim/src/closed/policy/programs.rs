@@ -41,7 +41,7 @@ impl TrainingProgram {
         let models: BTreeSet<&String> = setup.speeds.rows.iter().map(|row| &row.model).collect();
         models
             .into_iter()
-            .filter_map(|model: &String| Some((model.clone(), TrainingProgram::for_model(setup, model)?)))
+            .filter_map(|model| Some((model.clone(), TrainingProgram::for_model(setup, model)?)))
             .collect()
     }
 

@@ -16,7 +16,7 @@ fn value_of(world: &World, nodes: &[&str], later: &[u32]) -> RecomputedValue {
     let planned = &mut plan.jobs[0];
     let lease_until = NOW + 1800;
     planned.nodes =
-        nodes.iter().map(|node: &&str| PlannedNode { node: NodeName::from(*node), lease_until }).collect();
+        nodes.iter().map(|node| PlannedNode { node: NodeName::from(*node), lease_until }).collect();
     planned.forecast = steps.ends().iter().skip(1).copied().zip(later.iter().copied()).collect();
     assert_eq!(planned.forecast.len(), later.len(), "a number for each later step");
     recomputed_value::recompute_value(
