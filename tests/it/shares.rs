@@ -298,7 +298,7 @@ fn requests_on_nodes_without_gpus_are_translated_or_refused() {
         (&["--comment=infill:cpus=6"], "no size of 6 CPUs is a multiple of 4, the CPUs of a worker"),
         (&["--comment=infill:cpus=4-8;each=few"], "cannot read each=few in the comment"),
         (&["--comment=infill:cpus=4-8", "-n1", "--gpus-per-task=1"], "leave out --gpus and --gres=gpu"),
-        (&["--comment=infill:cpus=4-8;each=5000"], "each worker has 1 to 4096 CPUs of one node"),
+        (&["--comment=infill:cpus=4-8;each=5000"], "each worker must have 1 to 4096 CPUs of one node"),
         (&["--comment=infill:cpus=0"], "bad number of nodes '0'"),
         (&["--comment=infill:cpus=4-8", "--gpus=1"], "leave out --gpus and --gres=gpu"),
         (&["--comment=infill:cpus=4-8", "--exclusive"], "leave out --exclusive"),
@@ -345,7 +345,7 @@ fn requests_where_gpus_are_lent_are_translated_or_refused() {
             &["--gpus-per-node=2", "--comment=infill:gpus=3"],
             "no size of 3 GPUs is a multiple of 2, the GPUs of a worker",
         ),
-        (&["--comment=infill:gpus=2-8;each=99"], "each worker has 1 to 64 GPUs of one node"),
+        (&["--comment=infill:gpus=2-8;each=99"], "each worker must have 1 to 64 GPUs of one node"),
         (&["--gpus=a100:2"], "use --gpus=N, and --constraint for a type"),
     ] {
         let options: Vec<&str> = ["-p", "infill"].iter().chain(options).copied().collect();

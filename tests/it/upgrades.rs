@@ -107,7 +107,7 @@ fn a_daemon_starts_with_a_key_that_is_gone_and_says_so() {
     let warnings = site.logged(&["daemon.early_death_secs was removed in version 0.1.0"]);
     assert_eq!(warnings.len(), 1, "{}", site.log());
     let checked = site.must("infill", &["infill", "config", "check"]);
-    assert!(checked.contains("warning: daemon.early_death_secs is gone"), "{checked}");
+    assert!(checked.contains("warning: daemon.early_death_secs was removed"), "{checked}");
     assert!(checked.contains("/etc/infill/infill.toml: ok"), "{checked}");
     // A key that never existed is refused as always.
     site.configure(&Settings::quick(site.port()).set("daemon.early_deaths_secs", 60.0));

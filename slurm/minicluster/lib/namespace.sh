@@ -9,7 +9,7 @@ start_namespace() {
     setsid unshare --mount --pid --ipc --uts --fork --propagation private \
         bash "$HERE/lib/init.sh" "$DIR" "$REPOSITORY" "$(root_path)" "$(database_path)" </dev/null >"$DIR/log/init.log" 2>&1 9>&- &
     disown
-    wait_until 30 test -e "$DIR/state/ready" || {
+    wait_until 30 test -s "$DIR/state/ready" || {
         say "the namespace did not start:"
         tail -n 20 "$DIR/log/init.log" >&2
         return 1
