@@ -88,9 +88,9 @@ async fn a_second_signal_to_leave_kills_the_command_at_once() {
     subject.signals.send(AgentSignal::Leave).await.unwrap();
     clock.advance_by(MOMENT).await;
     until("the command's end", || !lives(command)).await;
+    let (exit, secs) = daemon.stopped(1).await;
     drop(clock);
     assert_eq!(subject.code().await, 143);
-    let (exit, secs) = daemon.stopped(1).await;
     assert!(exit.killed && secs < LEAVE_SECS, "{exit:?} {secs}");
 }
 
