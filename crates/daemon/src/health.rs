@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use infill_model::SnapshotDoubt;
+use infill_model::config::{DelayAction, SafetyConfig};
+
+use super::delay_watch::TooManyDelays;
 
 /// What a problem is about. Problems are shown in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,8 +23,35 @@ pub enum ProblemTopic {
     Snapshot,
     /// Whether rounds are planned.
     Planner,
+    /// Whether too many main jobs were delayed.
+    Delays,
     /// Whether the store works.
     Store,
+}
+
+/// Too many delayed main jobs, with the limits that they exceed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DelayProblem {
+    /// The delays.
+    pub found: TooManyDelays,
+    /// The limits.
+    pub limits: SafetyConfig,
+}
+
+impl fmt::Display for DelayProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DelayProblem { found: TooManyDelays { jobs, worst, action }, limits } = self;
+        write!(
+            f,
+            "{jobs} main jobs waited longer than {:.0} s within {:.0} s, job {} for {:.0} s: ",
+            limits.max_delay_secs, limits.delay_window_secs, worst.job, worst.secs
+        )?;
+        f.write_str(match action {
+            DelayAction::Warn => "infill goes on (safety.on_delays)",
+            DelayAction::Pause => "no job starts or grows until `infill resume`",
+            DelayAction::Drain => "all jobs leave, and wait until `infill resume`",
+        })
+    }
 }
 
 /// A present problem.
@@ -39,6 +69,8 @@ pub enum HealthProblem {
     Snapshot(Vec<SnapshotDoubt>),
     /// The last round was not planned. The text says why.
     Planner(String),
+    /// Too many main jobs were delayed.
+    Delays(DelayProblem),
     /// The store fails. The text is the error.
     Store(String),
 }
@@ -53,6 +85,7 @@ impl HealthProblem {
             HealthProblem::Slurm(_) => ProblemTopic::Slurm,
             HealthProblem::Snapshot(_) => ProblemTopic::Snapshot,
             HealthProblem::Planner(_) => ProblemTopic::Planner,
+            HealthProblem::Delays(_) => ProblemTopic::Delays,
             HealthProblem::Store(_) => ProblemTopic::Store,
         }
     }
@@ -81,6 +114,7 @@ impl fmt::Display for HealthProblem {
             HealthProblem::Planner(why) => {
                 write!(f, "nothing is planned ({why}): jobs keep what they have, nothing is started")
             }
+            HealthProblem::Delays(delays) => delays.fmt(f),
             HealthProblem::Store(why) => write!(f, "the store fails ({why}): nothing is started"),
         }
     }

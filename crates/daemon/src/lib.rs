@@ -14,6 +14,7 @@ mod answer_cache;
 mod clock_jump;
 pub mod context;
 mod daemon_names;
+mod delay_watch;
 mod effect_queue;
 pub mod executor;
 mod forest_training;

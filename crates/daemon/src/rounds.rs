@@ -8,16 +8,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::context::DaemonContext;
+use super::context::{CONTROL_SETTING, DaemonContext};
 use super::health::{HealthProblem, ProblemTopic};
 use super::metrics::RoundEnd;
 use super::notices::RoundEvents;
 use super::planner_thread::PlannerThread;
+use super::round_trigger::RoundUrgency;
 use super::state::DaemonState;
 use super::{executor, gauges, history_writer, profile_storage};
 use infill_api::{HiddenCounts, RoundView, SCHEMA_VERSION};
 use infill_lifecycle::fleet::{JobFleet, WING_NUMBER_BLOCK_SIZE, lowest_wing_number};
-use infill_model::{JobPlan, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config};
+use infill_model::{
+    ControlState, JobPlan, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config, next_blackout,
+};
 use infill_planner::{
     plan::Violation,
     round::{self, RoundInput},
@@ -154,6 +157,8 @@ async fn ingest_snapshot(
     let actions = state.update_fleet(&snapshot, read_at, now());
     context.run_actions(actions);
     let at = now();
+    let blackout = next_blackout(&context.config.safety.blackouts, at, &chrono::Local);
+    state.round_state.set_blackout(blackout);
     let actions = state.update_rounds(snapshot, at);
     context.run_actions(actions);
     Some(at)
@@ -237,7 +242,7 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
     if view.acting {
         set_targets(context, &view.plan).await;
     }
-    {
+    let ordered = {
         let mut state = context.lock_state();
         view.report.owners = state.job_owners(&view.report);
         let end = match (trusted, view.acting) {
@@ -248,6 +253,7 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
         context.metrics.rounds.count_round(end);
         state.fleet.remember_why(&view.report);
         let delays = state.usage_recorder.take_delays();
+        let ordered = state.check_delays(&delays, now());
         let spent = state.usage_recorder.take_node_time();
         let events = RoundEvents { delays, spent, lost: state.write_queue.take_lost() };
         gauges::set_gauges(&context.metrics, &mut state, &view, &events);
@@ -258,11 +264,23 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
         context.agent_channels.retain_agents(|agent| state.fleet.has_agent(agent));
         let RoundView { plan, report, acting: acted, .. } = view;
         state.write_queue.add_round(RoundRecord { at: plan.at, plan, report, acted });
+        ordered
+    };
+    if let Some(control) = ordered {
+        store_control(context, control).await;
     }
     if executor::save_changes(context).await {
         history_writer::write_history(context).await;
         profile_storage::save_unsaved(context).await;
     }
+}
+
+/// Stores an order that the daemon gave itself, so that a restart keeps it, and plans anew by it.
+async fn store_control(context: &DaemonContext, control: ControlState) {
+    if let Err(e) = context.store.put_setting(CONTROL_SETTING, control.word()).await {
+        tracing::error!("infill is {}, but a restart forgets it: {e}", control.word());
+    }
+    context.round_trigger.request_round(RoundUrgency::Urgent, None);
 }
 
 /// Gives each job its target.

@@ -12,7 +12,8 @@ use tracing::Level;
 
 use super::agent_channels::SendScope;
 use super::clock_jump::ClockJumpDetector;
-use super::health::{HealthProblem, HealthState, ProblemTopic};
+use super::delay_watch::DelayWatch;
+use super::health::{DelayProblem, HealthProblem, HealthState, ProblemTopic};
 use super::profile_lookups::ProfileLookups;
 use super::usage_recorder::UsageRecorder;
 use super::write_queue::WriteQueue;
@@ -24,8 +25,8 @@ use infill_lifecycle::fleet::{
     WorkerProgress,
 };
 use infill_model::{
-    AgentEventKind, ControlState, DaemonMode, GenerationStop, JobId, LiveChange, NodeName, Profile,
-    ProfileFilter, ProfileKey, RoundReport, Snapshot, UnixTime, UserId, WindowEnd, config::Config,
+    AgentEventKind, ControlState, DaemonMode, GenerationStop, JobId, LiveChange, MainDelay, NodeName,
+    Profile, ProfileFilter, ProfileKey, RoundReport, Snapshot, UnixTime, UserId, WindowEnd, config::Config,
 };
 use infill_planner::round::{AdvisorMode, RoundConstraints, RoundInput, RoundState};
 use infill_store::Measurement;
@@ -76,6 +77,8 @@ pub struct DaemonState {
     pub clock_jump: ClockJumpDetector,
     /// Records what nodes and node-time were used for.
     pub usage_recorder: UsageRecorder,
+    /// Counts main jobs that were delayed.
+    pub delay_watch: DelayWatch,
     /// Agents' events since the last round, for the metrics. `None` stands for a hello.
     pub agent_events: BTreeMap<Option<AgentEventKind>, u64>,
 }
@@ -96,9 +99,33 @@ impl DaemonState {
             started_at: now,
             clock_jump: ClockJumpDetector::default(),
             usage_recorder: UsageRecorder::default(),
+            delay_watch: DelayWatch::default(),
             agent_events: BTreeMap::new(),
             config,
         }
+    }
+
+    /// Applies an administrator's order. Delays before it no longer count.
+    pub(crate) fn set_control(&mut self, control: ControlState) {
+        self.control = control;
+        self.delay_watch.forget_delays();
+        self.health.clear_problem(ProblemTopic::Delays);
+    }
+
+    /// Counts the delays of a round, and stops growth where there are too many, as `[safety]` says. Returns
+    /// the new order if it has changed.
+    pub(crate) fn check_delays(&mut self, delays: &[MainDelay], now: UnixTime) -> Option<ControlState> {
+        let limits = &self.config.safety;
+        let found = self.delay_watch.record_delays(delays, limits, now)?;
+        let control = found.control_after(self.control);
+        let problem = HealthProblem::Delays(DelayProblem { found, limits: limits.clone() });
+        let text = problem.to_string();
+        if self.health.raise_problem(problem) {
+            tracing::error!("{text}");
+        }
+        let is_new = control != self.control;
+        self.control = control;
+        is_new.then_some(control)
     }
 
     /// Whether the daemon acts at Slurm, or only observes.

@@ -20,6 +20,7 @@ mod node_index;
 mod node_windows;
 mod occupancy;
 mod preemption_handover;
+mod safety_limits;
 mod save_crowding;
 mod statistics;
 mod survival;
@@ -44,6 +45,7 @@ pub use lookahead::ArrivalLookahead;
 pub use main_delays::DelayTracker;
 use node_windows::NodeWindows;
 pub use occupancy::{NodeOccupancy, OccupancyState};
+pub use safety_limits::SafetyLimits;
 pub use save_crowding::{SaveCrowding, set_leave_times};
 pub use statistics::{BlockStatistics, GapStatistics, IdleTime, LengthBin, ShorterShare, WeightedQuantiles};
 pub use survival::{SurvivalModel, hour_of_day};
@@ -53,6 +55,8 @@ pub use survival::{SurvivalModel, hour_of_day};
 pub struct GapContext<'a> {
     /// The settings of the gap finder.
     pub config: &'a GapsConfig,
+    /// The administrator's limits.
+    pub safety: &'a SafetyLimits,
     /// The nodes that malleable jobs hold, with the lead's id.
     pub holders: &'a NodeHolders,
     /// The held nodes that a job has not reached yet, because another part of our jobs is still cleaning up
@@ -90,11 +94,13 @@ pub fn find_gaps(occupancy: &NodeOccupancy<'_>, context: &GapContext<'_>, now: U
             Err(refusal) => found.refused.push((snapshot.nodes[index].name.clone(), refusal)),
         }
     }
+    context.safety.shorten_windows(&mut found, now);
     set_leave_times(&mut found.gaps, context.leave_times, context.saving_jobs, now);
     found.refuse_gaps(|gap| check_worth_starting(gap, context.config, &snapshot.backfill, now).err());
     let partition_nodes = found.gaps.len() + found.refused.len();
     let reserved = context.config.keep_idle.node_count(partition_nodes);
     context.idle_reserve.reserve_nodes(&mut found, &finder.asleep, finder.off, reserved);
+    context.safety.keep_maximum(&mut found, now);
     found.gaps.sort_by(|a, b| a.node.cmp(&b.node));
     found.refused.sort_by(|a, b| a.0.cmp(&b.0));
     found

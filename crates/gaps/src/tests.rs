@@ -72,6 +72,7 @@ fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> G
     let survival = SurvivalModel::default();
     let context = GapContext {
         config,
+        safety: &SafetyLimits::default(),
         holders: &holders,
         promised_nodes: &FxHashSet::default(),
         tracker: &tracker,

@@ -12,6 +12,7 @@ mod notify;
 mod removed;
 mod report;
 mod rule;
+mod safety;
 mod secrets;
 mod store;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use http::HttpConfig;
 pub use notify::NotifyConfig;
 pub use removed::RemovedKey;
 use rule::{ConfigRule, first_broken};
+pub use safety::{DelayAction, SafetyConfig};
 pub(crate) use store::StoreConfig;
 pub use web::WebConfig;
 
@@ -59,6 +61,8 @@ pub struct Config {
     pub gaps: GapsConfig,
     /// `[nodes]`: the parts of nodes that are lent, if they are not whole nodes.
     pub nodes: LendingRules,
+    /// `[safety]`: limits on infill as a whole.
+    pub safety: SafetyConfig,
     /// `[planner]`: the planner.
     pub planner: PlannerConfig,
     /// `[advisor]`: the job profiling advisor.
@@ -463,6 +467,7 @@ impl Config {
             .or_else(|| first_broken(SlurmConfig::RULES, &self.slurm))
             .or_else(|| first_broken(GapsConfig::RULES, &self.gaps))
             .or_else(|| first_broken(nodes::RULES, &self.nodes))
+            .or_else(|| first_broken(SafetyConfig::RULES, &self.safety))
             .or_else(|| first_broken(PlannerConfig::RULES, &self.planner))
             .or_else(|| first_broken(AdvisorConfig::RULES, &self.advisor))
             .or_else(|| first_broken(AgentConfig::RULES, &self.agent))

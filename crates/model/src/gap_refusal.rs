@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{JobId, NodeState, WindowCause};
+use super::{JobId, NodeState, UnixTime, WindowCause};
 
 /// Why a node of the malleable partition is not usable. Every round makes one for each busy node of the
 /// machine, so it holds no sentence. In JSON it is a sentence, which is read back as [`GapRefusal::Said`].
@@ -53,6 +53,18 @@ pub enum GapRefusal {
         /// The number of nodes that are left alone.
         nodes: usize,
     },
+    /// The administrator allows other nodes only.
+    NotAllowed,
+    /// The administrator allows no nodes at this time.
+    Blackout {
+        /// When nodes may be used again.
+        until: UnixTime,
+    },
+    /// Malleable jobs have as many nodes as the administrator allows.
+    AboveNodeLimit {
+        /// The largest number of nodes.
+        max: u32,
+    },
     /// A reason from outside the gap finder, or one read back from JSON.
     Said(String),
 }
@@ -88,6 +100,13 @@ impl fmt::Display for GapRefusal {
             }
             GapRefusal::KeptIdle { nodes } => {
                 write!(f, "left alone: {nodes} idle nodes are kept for Slurm to switch off (gaps.keep_idle)")
+            }
+            GapRefusal::NotAllowed => f.write_str("not among the nodes that infill may use (safety.nodes)"),
+            GapRefusal::Blackout { until } => {
+                write!(f, "not used until {until}: this is a blackout (safety.blackouts)")
+            }
+            GapRefusal::AboveNodeLimit { max } => {
+                write!(f, "not used: malleable jobs have at most {max} nodes (safety.max_nodes)")
             }
             GapRefusal::Said(why) => f.write_str(why),
         }

@@ -6,6 +6,7 @@
 
 mod agent_event;
 mod allowed_sizes;
+mod blackout;
 mod change_kind;
 #[expect(clippy::disallowed_types, reason = "the only place that reads the clock, for the edges")]
 pub mod clock;
@@ -84,6 +85,7 @@ pub mod words;
 pub use agent_event::{AgentEvent, AgentEventKind, FaultSource, WorkerStartup};
 pub(crate) use allowed_sizes::SizesError;
 pub use allowed_sizes::{AllowedSizes, MAX_NODES_A_JOB};
+pub use blackout::{Blackout, BlackoutError, BlackoutSpan, next_blackout};
 pub use change_kind::ChangeKind;
 pub use closed_machine::{ClosedJob, EstimateRow, SpeedRow};
 pub use collectives::{

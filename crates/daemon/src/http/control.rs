@@ -24,7 +24,7 @@ pub(crate) async fn handle_control(
         tracing::error!("the command is carried out, but a restart forgets it: {e}");
     }
     tracing::info!(%uid, order = word, "an administrator's command");
-    context.lock_state().control = request.control;
+    context.lock_state().set_control(request.control);
     context.round_trigger.request_round(RoundUrgency::Urgent, None);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -26,11 +26,12 @@ use infill_advisor::{JobAdvisor, JobInput, NodeCapacity, ProgressOutcome};
 use infill_gaps as gaps;
 use infill_gaps::{
     ArrivalLookahead, GapContext, GapTracker, IdleBesideMain, IdleReserve, LeaveTimes, NodeOccupancy,
+    SafetyLimits,
 };
 use infill_model::{
-    EndedGap, GapRefusal, GapSet, GenerationStop, JobFacts, JobId, NodeName, NodeType, PlaceShare,
-    ProfileKey, ProgramIdentity, ProgressReport, RescaleCosts, RescaleMode, ScalingCurve, Snapshot, Topology,
-    UnixTime, config::Config,
+    BlackoutSpan, EndedGap, GapRefusal, GapSet, GenerationStop, JobFacts, JobId, NodeName, NodeType,
+    PlaceShare, ProfileKey, ProgramIdentity, ProgressReport, RescaleCosts, RescaleMode, ScalingCurve,
+    Snapshot, Topology, UnixTime, config::Config,
 };
 
 mod settling;
@@ -94,6 +95,8 @@ struct NodeContext {
     usual_cpu_type: Option<NodeType>,
     /// How switches connect the nodes.
     topology: Arc<Topology>,
+    /// The administrator's limits.
+    limits: SafetyLimits,
 }
 
 impl RoundState {
@@ -112,7 +115,10 @@ impl RoundState {
             gaps: Arc::default(),
             gaps_at: now,
             findings: SnapshotFindings::default(),
-            nodes: NodeContext::default(),
+            nodes: NodeContext {
+                limits: SafetyLimits::from_config(&config.safety),
+                ..NodeContext::default()
+            },
             priorities: JobPriorities::default(),
             config,
         }
@@ -130,6 +136,11 @@ impl RoundState {
             self.nodes.topology = Arc::new(topology);
         }
         is_new
+    }
+
+    /// Sets the blackout that is on, or that comes next.
+    pub fn set_blackout(&mut self, blackout: Option<BlackoutSpan>) {
+        self.nodes.limits.set_blackout(blackout);
     }
 
     /// Whether these nodes are at several leaf switches.
@@ -408,6 +419,7 @@ impl RoundState {
         });
         let context = GapContext {
             config: &self.config.gaps,
+            safety: &self.nodes.limits,
             holders: &node_holders(jobs),
             promised_nodes: &jobs.iter().flat_map(JobFacts::promised_nodes).collect(),
             tracker: &self.tracker,
