@@ -6,7 +6,7 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
     collectives, config, doctor, explain, gaps, generate, history, jobs, nodes, notify, plan, plans,
-    profiles, report, rounds, status, web,
+    profiles, report, rounds, status, stop_all, web,
 };
 use infill_agent as agent;
 use infill_lab::{advise, simulate};
@@ -85,6 +85,8 @@ pub enum CliCommand {
     Resume,
     /// Save and park all malleable jobs
     Drain,
+    /// Take all malleable jobs off their nodes, even without the daemon
+    StopAll(stop_all::StopAllArgs),
     /// Test whether notices reach the receivers in the configuration
     Notify(notify::NotifyArgs),
     /// Check the site for known problems, and say how to fix them

@@ -26,6 +26,7 @@ mod samples;
 mod session;
 mod settings_page;
 mod status;
+mod stop_all;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -121,6 +122,7 @@ fn dispatch_command(cli: Cli) -> CommandResult {
         CliCommand::Pause => block_on(control::run(control::ControlOrder::Pause, &session)),
         CliCommand::Resume => block_on(control::run(control::ControlOrder::Resume, &session)),
         CliCommand::Drain => block_on(control::run(control::ControlOrder::Drain, &session)),
+        CliCommand::StopAll(args) => block_on(stop_all::run(args, &session)),
         CliCommand::Notify(_) => block_on(notify::run(&session)),
         CliCommand::Doctor(args) => block_on(doctor::run(args, &session)),
         CliCommand::Config(command) => config::run(command, &session),

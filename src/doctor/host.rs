@@ -101,18 +101,28 @@ pub fn check_disk(free_kib: u64, dir: &str) -> Finding {
 }
 
 /// Checks whether compute nodes can reach the daemon. `listen` is the address that it binds, `url_addresses`
-/// are the addresses of the host in `agent.url`.
+/// are the addresses of the host in `agent.url`. `nodes_elsewhere`: whether compute nodes are other machines;
+/// `None` if Slurm does not say.
 pub fn check_reachable(
     listen: IpAddr,
     url: &str,
     url_addresses: &[IpAddr],
-    nodes_elsewhere: bool,
+    nodes_elsewhere: Option<bool>,
 ) -> Vec<Finding> {
     if url_addresses.is_empty() {
         let what = format!("the host in agent.url ({url}) has no address");
         return vec![Finding::error("url", what, "use a host that all nodes can resolve")];
     }
     let mut findings = Vec::new();
+    let is_local = listen.is_loopback() || url_addresses.iter().all(IpAddr::is_loopback);
+    if nodes_elsewhere.is_none() && is_local {
+        findings.push(Finding::warn(
+            "url",
+            format!("agent.url is {url} and daemon.listen is on {listen}: only this machine reaches the daemon"),
+            "set both to an address on the cluster's network, unless all nodes are on this machine",
+        ));
+    }
+    let nodes_elsewhere = nodes_elsewhere.unwrap_or(false);
     if nodes_elsewhere && url_addresses.iter().all(IpAddr::is_loopback) {
         findings.push(Finding::error(
             "url",
@@ -233,10 +243,12 @@ mod tests {
             let found = check_reachable(ip(listen), "http://ctl:6810", addresses, elsewhere);
             found.iter().filter(|f| f.level == FindingLevel::Error).count()
         };
-        assert_eq!(count("127.0.0.1", &[ip("127.0.0.1")], false), 0);
-        assert_eq!(count("127.0.0.1", &[ip("::1")], true), 2);
-        assert_eq!(count("0.0.0.0", &[ip("10.0.0.1")], true), 0);
-        assert_eq!(count("0.0.0.0", &[], true), 1);
+        assert_eq!(count("127.0.0.1", &[ip("127.0.0.1")], Some(false)), 0);
+        assert_eq!(count("127.0.0.1", &[ip("::1")], Some(true)), 2);
+        assert_eq!(count("0.0.0.0", &[ip("10.0.0.1")], Some(true)), 0);
+        assert_eq!(count("0.0.0.0", &[], Some(true)), 1);
+        let unknown = check_reachable(ip("0.0.0.0"), "http://ctl:6810", &[ip("127.0.0.1")], None);
+        assert_eq!(unknown.iter().map(|f| f.level).collect::<Vec<_>>(), [FindingLevel::Warning]);
         assert_eq!(host_and_port("http://[::1]:6810/"), Some(("::1".to_owned(), 6810)));
         assert_eq!(host_and_port("https://ctl"), Some(("ctl".to_owned(), 443)));
         assert_eq!(host_and_port("ctl:6810"), None);

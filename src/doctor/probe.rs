@@ -276,8 +276,8 @@ async fn check_address(config: &Config, url: &str, snapshot: Option<&Snapshot>) 
         snapshot.iter().flat_map(|s| &s.nodes).find(|n| n.partitions.contains(&config.slurm.partition));
     // One node stands for all: a cluster on one machine has all its nodes on loopback.
     let nodes_elsewhere = match in_partition {
-        Some(node) => !resolve_host(&node.address, port).await.iter().all(IpAddr::is_loopback),
-        None => false,
+        Some(node) => Some(!resolve_host(&node.address, port).await.iter().all(IpAddr::is_loopback)),
+        None => None,
     };
     match config.daemon.listen.parse::<std::net::SocketAddr>() {
         Ok(listen) => host::check_reachable(listen.ip(), url, &ours, nodes_elsewhere),

@@ -55,6 +55,7 @@ mod promptness;
 mod python;
 mod pytorch;
 mod requests;
+mod safety;
 mod settings;
 mod shares;
 mod simulated;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{NodeContext, RoundState};
+use super::RoundState;
 use crate::round::extended_jobs;
 use infill_model::{JobFacts, NodeName, NodeType, Snapshot};
 
@@ -32,8 +32,10 @@ impl RoundState {
         let usual_type = self.most_common_type(false).or(self.nodes.usual_type.take());
         let usual_cpu_type = self.most_common_type(true).or(self.nodes.usual_cpu_type.take());
         let own_shares = extended_jobs::place_shares(snapshot, jobs);
-        let topology = self.nodes.topology.clone();
-        self.nodes = NodeContext { lead_types, own_shares, usual_type, usual_cpu_type, topology };
+        self.nodes.lead_types = lead_types;
+        self.nodes.own_shares = own_shares;
+        self.nodes.usual_type = usual_type;
+        self.nodes.usual_cpu_type = usual_cpu_type;
     }
 
     /// The most common type of gaps: of places without GPUs if `on_cpus`, else of the other gaps.

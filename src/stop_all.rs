@@ -1,0 +1,199 @@
+//! `infill stop-all`: takes all malleable jobs off their nodes, also where the daemon is dead, hangs or cannot
+//! be reached.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::session::CliSession;
+use infill_api::{BodyProof, ControlRequest, routes};
+use infill_model::config::Config;
+use infill_model::{ControlState, lead_from_wing_name};
+use infill_present::{
+    exit::{CommandFailure, CommandResult, ProgramExit},
+    output,
+};
+
+/// Time for the daemon to accept the order.
+const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time for each of Slurm's commands. They wait for a slurmctld that is busy.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Most jobs in one of Slurm's commands.
+const MAX_IDS: usize = 100;
+
+/// Options of `infill stop-all`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(after_help = "\
+Without --now, the daemon is asked to drain first. If it accepts within 5 seconds, its jobs save and leave as long as they \
+need, and nothing else is done. Otherwise Slurm's own commands are run:
+
+1. The malleable partition is set down, so that no job starts.
+2. Jobs that run are requeued. Slurm sends them SIGTERM. Their agents let them save, for agent.preempt_leave_secs.
+3. Wings are cancelled.
+
+To undo: scontrol update PartitionName=infill State=UP, then infill resume.
+
+Root and Slurm's operators may run it. Exit codes: 0 done, 1 a command failed, 2 wrong usage.")]
+pub struct StopAllArgs {
+    /// Do not ask the daemon, and run Slurm's commands at once
+    #[arg(long)]
+    now: bool,
+    /// Print Slurm's commands, and run none that changes anything
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// The jobs of the malleable partition that hold nodes.
+#[derive(Debug, Default, PartialEq)]
+struct HoldingJobs {
+    /// Jobs to requeue.
+    leads: Vec<String>,
+    /// Wings to cancel, also those that wait.
+    wings: Vec<String>,
+}
+
+impl HoldingJobs {
+    /// Reads the output of `squeue -o '%A|%T|%j'`.
+    fn from_squeue(text: &str) -> HoldingJobs {
+        let mut found = HoldingJobs::default();
+        for line in text.lines() {
+            let mut fields = line.splitn(3, '|');
+            let (Some(id), Some(state), Some(name)) = (fields.next(), fields.next(), fields.next()) else {
+                continue;
+            };
+            let id = id.trim().to_owned();
+            if lead_from_wing_name(name.trim()).is_some() {
+                found.wings.push(id);
+            } else if state != "PENDING" && state != "COMPLETING" {
+                found.leads.push(id);
+            }
+        }
+        found
+    }
+
+    /// The commands that take these jobs off their nodes. A hold as by the owner lets the daemon release
+    /// the job later.
+    fn commands(&self) -> Vec<Vec<String>> {
+        let requeues = self.leads.chunks(MAX_IDS).flat_map(|ids| {
+            ["requeue", "uhold"].map(|what| vec!["scontrol".to_owned(), what.to_owned(), ids.join(",")])
+        });
+        let cancels = self
+            .wings
+            .chunks(MAX_IDS)
+            .map(|ids| std::iter::once("scancel".to_owned()).chain(ids.iter().cloned()).collect());
+        requeues.chain(cancels).collect()
+    }
+}
+
+/// Stops all malleable jobs.
+pub async fn run(args: StopAllArgs, session: &CliSession) -> CommandResult {
+    if !args.now && !args.dry_run {
+        match tokio::time::timeout(DAEMON_TIMEOUT, drain_daemon(session)).await {
+            Ok(Ok(())) => {
+                output::print_text(
+                    "the daemon drains: all malleable jobs save and leave. If some do not, run infill stop-all --now",
+                )?;
+                return Ok(ProgramExit::Ok.code());
+            }
+            Ok(Err(failure)) => eprintln!("infill: the daemon does not drain: {failure}"),
+            Err(_) => eprintln!("infill: the daemon gave no answer in {} s", DAEMON_TIMEOUT.as_secs()),
+        }
+    }
+    let partition = partition_name(session);
+    let close =
+        ["scontrol", "update", &format!("PartitionName={partition}"), "State=DOWN"].map(str::to_owned);
+    let mut failed = !run_step(&close, args.dry_run).await;
+    let list = ["squeue", "-h", "-p", &partition, "-o", "%A|%T|%j"].map(str::to_owned);
+    let jobs = match run_command(&list).await {
+        Ok(text) => HoldingJobs::from_squeue(&text),
+        Err(why) => return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!("{}: {why}", list.join(" ")))),
+    };
+    for command in jobs.commands() {
+        failed |= !run_step(&command, args.dry_run).await;
+    }
+    if args.dry_run {
+        return Ok(ProgramExit::Ok.code());
+    }
+    output::print_text(&format!(
+        "{} jobs requeued and held, {} wings cancelled. No job of partition {partition} starts until \
+         scontrol update PartitionName={partition} State=UP",
+        jobs.leads.len(),
+        jobs.wings.len()
+    ))?;
+    Ok(if failed { ProgramExit::Failed.code() } else { ProgramExit::Ok.code() })
+}
+
+async fn drain_daemon(session: &CliSession) -> Result<(), CommandFailure> {
+    let client = session.daemon_client()?;
+    let request = ControlRequest { proof: BodyProof::default(), control: ControlState::Draining };
+    client.send_order("control", routes::CONTROL, &request).await?;
+    Ok(())
+}
+
+/// The malleable partition. The default if the configuration cannot be read: this command must not fail
+/// because of a mistake in a file.
+fn partition_name(session: &CliSession) -> String {
+    let config = session.load_config().unwrap_or_else(|e| {
+        eprintln!("infill: {e}");
+        Config::default()
+    });
+    config.slurm.partition
+}
+
+/// Prints a command and runs it, unless this is a dry run. Returns whether it succeeded.
+async fn run_step(command: &[String], dry_run: bool) -> bool {
+    eprintln!("{}", command.join(" "));
+    if dry_run {
+        return true;
+    }
+    match run_command(command).await {
+        Ok(_) => true,
+        Err(why) => {
+            eprintln!("infill: {}: {why}", command.join(" "));
+            false
+        }
+    }
+}
+
+/// Runs a command. Returns its output, or why it failed.
+async fn run_command(command: &[String]) -> Result<String, String> {
+    let Some((program, args)) = command.split_first() else { return Err("empty".to_owned()) };
+    let running = Command::new(program).args(args).stdin(Stdio::null()).kill_on_drop(true).output();
+    match tokio::time::timeout(COMMAND_TIMEOUT, running).await {
+        Err(_) => Err(format!("gave no answer in {} s", COMMAND_TIMEOUT.as_secs())),
+        Ok(Err(e)) => Err(e.to_string()),
+        Ok(Ok(out)) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
+        Ok(Ok(out)) => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infill_model::{JobId, wing_name};
+
+    #[test]
+    fn leads_are_requeued_and_wings_cancelled() {
+        let wing = wing_name(JobId(7));
+        let text = format!(
+            "7|RUNNING|train|2\n8|PENDING|train\n9|RUNNING|{wing}\n10|PENDING|{wing}\n11|COMPLETING|x\nbroken\n"
+        );
+        let commands: Vec<String> =
+            HoldingJobs::from_squeue(&text).commands().iter().map(|words| words.join(" ")).collect();
+        assert_eq!(commands, ["scontrol requeue 7", "scontrol uhold 7", "scancel 9 10"]);
+    }
+
+    #[test]
+    fn long_lists_are_split() {
+        let text: String = (1..=250).map(|id| format!("{id}|RUNNING|train\n")).collect();
+        let lengths: Vec<usize> = HoldingJobs::from_squeue(&text)
+            .commands()
+            .iter()
+            .map(|words| words[2].split(',').count())
+            .collect();
+        assert_eq!(lengths, [100, 100, 100, 100, 50, 50]);
+    }
+}
