@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
-    collectives, config, doctor, explain, gaps, generate, history, jobs, nodes, notify, plan, plans,
+    collectives, config, doctor, explain, gaps, generate, history, jobs, nodes, notify, observe, plan, plans,
     profiles, report, rounds, status, stop_all, web,
 };
 use infill_agent as agent;
@@ -58,6 +58,8 @@ pub enum CliCommand {
     Nodes(nodes::NodesArgs),
     /// List the malleable jobs
     Jobs(jobs::JobsArgs),
+    /// Watch Slurm without changing anything, and say what infill would have harvested
+    Observe(Box<observe::ObserveArgs>),
     /// Show what a round would do now, without doing it
     Plan(plan::PlanArgs),
     /// List past rounds, with their plans and how good these were

@@ -15,6 +15,7 @@ mod jobs;
 mod logging;
 mod nodes;
 mod notify;
+mod observe;
 mod plan;
 mod plans;
 mod profiles;
@@ -109,6 +110,7 @@ fn dispatch_command(cli: Cli) -> CommandResult {
         CliCommand::Gaps(args) => block_on(gaps::run(args, &session)),
         CliCommand::Nodes(args) => block_on(nodes::run(args, &session)),
         CliCommand::Jobs(args) => block_on(jobs::run(args, &session)),
+        CliCommand::Observe(args) => block_on(observe::run(*args, &session)),
         CliCommand::Plan(args) => block_on(plan::run(args, &session)),
         CliCommand::Plans(args) => plans::run(args),
         CliCommand::Collectives(args) => block_on(collectives::run(args, &session)),

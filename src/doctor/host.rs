@@ -118,7 +118,9 @@ pub fn check_reachable(
     if nodes_elsewhere.is_none() && is_local {
         findings.push(Finding::warn(
             "url",
-            format!("agent.url is {url} and daemon.listen is on {listen}: only this machine reaches the daemon"),
+            format!(
+                "agent.url is {url} and daemon.listen is on {listen}: only this machine reaches the daemon"
+            ),
             "set both to an address on the cluster's network, unless all nodes are on this machine",
         ));
     }

@@ -40,6 +40,7 @@ mod life;
 mod live;
 mod load;
 mod memory;
+mod observe;
 mod orders;
 mod outliving;
 mod page;

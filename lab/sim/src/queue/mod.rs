@@ -6,6 +6,7 @@ mod backfill;
 mod gpus;
 mod idle;
 mod log;
+mod observed;
 
 use infill_model::{JobId, NodeName};
 
@@ -13,6 +14,7 @@ pub(crate) use backfill::PlannedJob;
 pub use gpus::{GpusError, by_gpu};
 pub use idle::IdleQueue;
 pub use log::LogQueue;
+pub use observed::{ObservedQueue, QueueObserver};
 
 /// A node by its number: the index of its name in natural order.
 pub(crate) type NodeIx = u32;
@@ -65,6 +67,8 @@ pub enum MainQueue {
     Idle(IdleQueue),
     /// Replayed from a job log.
     Log(LogQueue),
+    /// Replayed from what was observed at a running Slurm.
+    Observed(ObservedQueue),
 }
 
 impl MainQueue {
@@ -73,6 +77,7 @@ impl MainQueue {
         match self {
             MainQueue::Idle(q) => q.node_names(),
             MainQueue::Log(q) => q.node_names(),
+            MainQueue::Observed(q) => q.node_names(),
         }
     }
 
@@ -81,6 +86,7 @@ impl MainQueue {
         match self {
             MainQueue::Idle(q) => q.time_span(),
             MainQueue::Log(q) => q.time_span(),
+            MainQueue::Observed(q) => q.time_span(),
         }
     }
 
@@ -89,6 +95,7 @@ impl MainQueue {
         match self {
             MainQueue::Idle(q) => q.next_change(),
             MainQueue::Log(q) => q.next_change(),
+            MainQueue::Observed(q) => q.next_change(),
         }
     }
 
@@ -97,6 +104,7 @@ impl MainQueue {
         match self {
             MainQueue::Idle(q) => q.advance(),
             MainQueue::Log(q) => q.advance(),
+            MainQueue::Observed(q) => q.advance(),
         }
     }
 
@@ -107,6 +115,7 @@ impl MainQueue {
             (MainQueue::Idle(q), Foresight::Truth) => q.idle_until(node),
             // Where its jobs start depends on the plan, so there are no other true ends.
             (MainQueue::Log(q), _) => q.planned_use(node),
+            (MainQueue::Observed(q), _) => q.planned_use(node),
         }
     }
 
@@ -115,6 +124,7 @@ impl MainQueue {
         match self {
             MainQueue::Idle(_) => (&[], 0),
             MainQueue::Log(q) => q.backfill_plan(),
+            MainQueue::Observed(q) => q.backfill_plan(),
         }
     }
 }
