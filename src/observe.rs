@@ -157,7 +157,8 @@ pub async fn run(args: ObserveArgs, session: &CliSession) -> CommandResult {
         // A name that no partition has: no job is malleable here.
         partition: "infill-observe/none".to_owned(),
         ..config.slurm.clone()
-    })?;
+    })
+    .map_err(anyhow::Error::from)?;
     let mut watch = ObserverLoop { observer: QueueObserver::new(args.partition.clone()), failures: 0 };
     watch.look(&slurm).await?;
     if !args.json {

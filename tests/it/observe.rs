@@ -19,12 +19,19 @@ fn an_ordinary_user_sees_what_would_have_been_harvested() {
     assert!(number("held_node_hours") > 0.5 * number("idle_node_hours"), "{report}");
     assert_eq!(number("late_main_jobs"), 0.0);
     // It was a process of its own, which has ended.
-    let left = site.processes().into_iter().filter(|p| p.args.iter().any(|arg| arg.contains("infill-observe"))).count();
+    let left = site
+        .processes()
+        .into_iter()
+        .filter(|p| p.args.iter().any(|arg| arg.contains("infill-observe")))
+        .count();
     assert_eq!(left, 0, "its slurmrestd is still there");
     let text = site.must("nobody", &["infill", "observe", "--every", "1", "--for", "5"]);
     assert!(text.contains("would have preempted a shadow job"), "{text}");
     let refused = site.exec("nobody", &["infill", "observe", "--slurmrestd", "/no/such/program"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("name a running one with --rest"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("name a running one with --rest"),
+        "{refused:?}"
+    );
     assert!(site.queue().iter().all(|job| job.id == busy.id), "something was submitted");
 }
