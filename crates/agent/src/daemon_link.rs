@@ -21,7 +21,7 @@ use infill_api::{
     daemon_urls, headers, routes,
     seal::request_digest,
 };
-use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, error_causes};
+use infill_model::{AgentEvent, Credential, GpuUse, JobId, NodeName, RunSpec, error_causes};
 
 use super::identity::{IdentityError, IdentityProvider, ProofPurpose};
 use super::signed_session::{self, DaemonAnswer, DaemonSession};
@@ -139,6 +139,8 @@ struct LinkState {
     away_since: Option<Instant>,
     /// How long a preempted worker may take to save.
     leave: Duration,
+    /// How many of the GPUs that the job holds here the command uses.
+    gpus: Option<GpuUse>,
 }
 
 impl DaemonLink {
@@ -162,6 +164,7 @@ impl DaemonLink {
                 refused: false,
                 away_since: None,
                 leave: DEFAULT_LEAVE,
+                gpus: None,
             }),
             request_gate: Arc::default(),
         })
@@ -174,6 +177,16 @@ impl DaemonLink {
     /// Notes which generation's command runs, for the next hello.
     pub(crate) fn set_running_generation(&self, generation: Option<u64>) {
         self.running.store(generation.unwrap_or(NO_GENERATION), Ordering::Relaxed);
+    }
+
+    /// The generation whose command runs.
+    pub(crate) fn running_generation(&self) -> Option<u64> {
+        Some(self.running.load(Ordering::Relaxed)).filter(|generation| *generation != NO_GENERATION)
+    }
+
+    /// Notes how the command uses the job's GPUs here, for all further reports.
+    pub(crate) fn set_gpu_use(&self, gpus: Option<GpuUse>) {
+        self.state().gpus = gpus;
     }
 
     /// How long a preempted worker may take to save.
@@ -256,7 +269,8 @@ impl DaemonLink {
     pub async fn send_report(&self, events: Vec<AgentEvent>) -> Result<Vec<String>, LinkError> {
         let _permit = self.request_gate.read().await;
         let RequestContext { session, node, epoch } = self.request_context().await?;
-        let body = AgentReport { job: self.config.job, node, events };
+        let gpus = self.state().gpus;
+        let body = AgentReport { job: self.config.job, node, events, gpus };
         let answer: Result<serde_json::Value, _> =
             self.send_to_any(routes::AGENT_REPORT, &session, &body, ANSWER_TIMEOUT).await;
         self.forget_if_unknown(&answer, epoch).await;

@@ -22,6 +22,7 @@
 //! | `output`, `progress` | the command's output, and its reports of progress |
 //! | `out_of_memory`, `oom_kills` | whether the command ran out of memory |
 //! | `launcher_detection` | recognises commands that start a node's processes themselves |
+//! | `node_gpus`, `gpu_use` | the GPUs of a whole node: how many a step asks for, and whether they are used |
 //! | `control`, `sealing` | messages and secrets for a command that stays alive over changes |
 //! | `cpu_binding` | keeps to the CPUs that Slurm gave, where the worker has a part of its node |
 //! | `extended_allocation` | the own nodes of a main job that wings extend |
@@ -42,10 +43,12 @@ mod environment;
 mod exec_plans;
 pub mod executable;
 mod extended_allocation;
+mod gpu_use;
 pub mod http_client;
 pub mod identity;
 mod launcher_detection;
 mod layer_profile;
+mod node_gpus;
 mod oom_kills;
 mod out_of_memory;
 mod outbox;
@@ -182,6 +185,7 @@ async fn run_lead(
             (dir, needed)
         }),
         share: wings::lead_share_options(env_variable),
+        all_gpus: node_gpus::takes_all_gpus(&args, env_variable),
         output: args.output_file,
         error: args.error_file,
     };

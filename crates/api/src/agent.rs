@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::capabilities::CapabilitySet;
 use super::document::BodyProof;
-use infill_model::{AgentEvent, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
+use infill_model::{AgentEvent, Directive, GpuUse, JobId, NodeName, RunSpec, Secret, WingOrder};
 
 /// The version of the messages below. It grows when the two sides could no longer understand each other. A
 /// mere addition is a [`Capability`] instead.
@@ -151,6 +151,9 @@ pub struct AgentReport {
     pub node: NodeName,
     /// Events in the order in which they happened, at most [`MAX_EVENTS`].
     pub events: Vec<AgentEvent>,
+    /// The GPUs that the job holds on the node, if any. Each report repeats it. `None` from older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<GpuUse>,
 }
 
 /// Largest number of events in one report.
@@ -162,6 +165,8 @@ pub struct RawReport {
     job: JobId,
     node: NodeName,
     events: Vec<Box<RawValue>>,
+    #[serde(default)]
+    gpus: Option<GpuUse>,
 }
 
 impl RawReport {
@@ -174,7 +179,8 @@ impl RawReport {
     pub fn decode_known(self) -> (AgentReport, Vec<String>) {
         let mut unknown = Vec::new();
         let events = self.events.iter().filter_map(|event| decode_or_note(event, &mut unknown)).collect();
-        (AgentReport { job: self.job, node: self.node, events }, unknown)
+        let gpus = self.gpus.filter(|gpus| gpus.is_credible());
+        (AgentReport { job: self.job, node: self.node, events, gpus }, unknown)
     }
 }
 

@@ -1,0 +1,153 @@
+//! The GPUs of a node that the job has for itself: how many its steps ask for, and how many its workers use.
+//!
+//! Slurm gives a job on a whole node all GPUs of that node, but its steps get only those that the job has
+//! requested. So a job that says nothing about GPUs would train on none.
+
+use std::time::Duration;
+
+use super::args::RunArgs;
+use super::slurm_context::SlurmContext;
+use super::slurm_programs::{SlurmPrograms, run_program};
+use infill_model::MOST_GPUS_A_NODE;
+
+/// The variable in which Slurm says how many GPUs there are: for a batch script those of its job on this
+/// node, requested or not, and for a step those that the step may use.
+pub(crate) const GPUS_ON_NODE_VARIABLE: &str = "SLURM_GPUS_ON_NODE";
+
+/// Carries the number of GPUs that the job holds on this node into its step.
+pub(crate) const HELD_VARIABLE: &str = "INFILL_GPUS_HELD";
+
+/// Variables with which an owner chooses the GPUs of steps.
+const OWN_CHOICE_VARIABLES: [&str; 5] =
+    ["SLURM_STEP_GRES", "SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK"];
+
+/// Fields of `scontrol show job` with what a job has requested.
+const REQUEST_FIELDS: [&str; 4] = ["TresPerJob=", "TresPerNode=", "TresPerSocket=", "TresPerTask="];
+
+/// How long Slurm has to answer. If it does not, the job counts as one that has requested nothing.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Lines of a wing's script: they keep the number of GPUs that the wing holds for its step.
+pub(crate) const WING_LINES: &str = "export INFILL_GPUS_HELD=\"$SLURM_GPUS_ON_NODE\"\n";
+
+/// The option of `srun` in a wing's script for all GPUs of its node, if it has any.
+pub(crate) const WING_OPTION: &str = "${SLURM_GPUS_ON_NODE:+\"--gres=gpu:$SLURM_GPUS_ON_NODE\"}";
+
+/// Whether a request such as `gpu:a100:2` or `gres/gpu:0` says how many GPUs there shall be.
+pub(crate) fn names_gpus(request: &str) -> bool {
+    request.split(',').any(|item| {
+        let item = item.trim_start_matches("gres/").trim_start_matches("gres:");
+        item.strip_prefix("gpu").is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '=']))
+    })
+}
+
+/// The number of GPUs that the job's own step should ask for: all that the job has here. `None` if there are
+/// none, or if the owner has chosen.
+pub(crate) async fn step_gpus(
+    args: &RunArgs,
+    context: &SlurmContext,
+    programs: &SlurmPrograms,
+    var: impl Fn(&str) -> Option<String>,
+) -> Option<u32> {
+    let gpus = gpus_in(&var, GPUS_ON_NODE_VARIABLE)?;
+    let chosen = OWN_CHOICE_VARIABLES.iter().any(|name| var(name).is_some());
+    if chosen || !takes_all_gpus(args, var) {
+        return None;
+    }
+    let job = context.job.to_string();
+    let words = ["--oneliner", "show", "job", &job];
+    match run_program(&programs.scontrol, &words, "", ANSWER_TIMEOUT).await {
+        Ok(text) if requests_gpus(&text) => None,
+        Ok(_) => Some(gpus),
+        Err(error) => {
+            tracing::warn!(%error, gpus, "cannot ask Slurm which GPUs the job has requested: using all");
+            Some(gpus)
+        }
+    }
+}
+
+/// Whether the job takes all GPUs of its nodes by default. The nodes of a main job may differ, so a main job
+/// of several nodes has those that it requests.
+pub(crate) fn takes_all_gpus(args: &RunArgs, var: impl Fn(&str) -> Option<String>) -> bool {
+    args.spec.extend.is_none() || var("SLURM_JOB_NUM_NODES").is_none_or(|nodes| nodes == "1")
+}
+
+/// Whether a job in the output of `scontrol show job` has requested GPUs, or none.
+fn requests_gpus(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    words.any(|word| {
+        REQUEST_FIELDS.iter().any(|field| word.strip_prefix(field).is_some_and(names_gpus))
+    })
+}
+
+/// The number of GPUs in a variable; `None` if it is not set, 0 or not credible.
+pub(crate) fn gpus_in(var: impl Fn(&str) -> Option<String>, name: &str) -> Option<u32> {
+    var(name)?.trim().parse().ok().filter(|gpus| (1..=MOST_GPUS_A_NODE).contains(gpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use infill_model::JobId;
+    use infill_testkit::write_script;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Lead {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    /// The GPUs that the step asks for. `job`: the output of `scontrol show job`.
+    async fn asks(flags: &str, variables: &[(&str, &str)], job: &str) -> Option<u32> {
+        let dir = tempfile::tempdir().unwrap();
+        let scontrol = write_script(dir.path().join("scontrol"), &format!("echo '{job}'"));
+        let programs = SlurmPrograms { scontrol, ..SlurmPrograms::default() };
+        let words = ["infill"].into_iter().chain(flags.split_whitespace()).chain(["--", "true"]);
+        let args = Lead::parse_from(words).args;
+        let context = SlurmContext { job: JobId(7), node: "n1".into(), in_step: false };
+        let var = |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        };
+        step_gpus(&args, &context, &programs, var).await
+    }
+
+    #[tokio::test]
+    async fn a_job_that_says_nothing_gets_all_gpus_of_its_node() {
+        const FOUR: (&str, &str) = (GPUS_ON_NODE_VARIABLE, "4");
+        assert_eq!(asks("", &[FOUR], "JobId=7 TresPerNode=gres/nvme:1").await, Some(4));
+        assert_eq!(asks("", &[], "JobId=7").await, None, "the node has none");
+        assert_eq!(asks("", &[(GPUS_ON_NODE_VARIABLE, "99999")], "JobId=7").await, None);
+        for request in ["TresPerNode=gres/gpu:2", "TresPerNode=gres/gpu:0", "TresPerJob=gres/nvme:1,gres/gpu=4"] {
+            assert_eq!(asks("", &[FOUR], &format!("JobId=7 {request} Comment=x")).await, None, "{request}");
+        }
+        for name in OWN_CHOICE_VARIABLES {
+            assert_eq!(asks("", &[FOUR, (name, "none")], "JobId=7").await, None, "{name}");
+        }
+        let two_nodes = [FOUR, ("SLURM_JOB_NUM_NODES", "2")];
+        assert_eq!(asks("--extend=1-4", &two_nodes, "JobId=7").await, None);
+        assert_eq!(asks("--extend=1-4", &[FOUR, ("SLURM_JOB_NUM_NODES", "1")], "JobId=7").await, Some(4));
+    }
+
+    #[tokio::test]
+    async fn without_an_answer_of_slurm_the_step_gets_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let scontrol = write_script(dir.path().join("scontrol"), "exit 1");
+        let programs = SlurmPrograms { scontrol, ..SlurmPrograms::default() };
+        let args = Lead::parse_from(["infill", "--", "true"]).args;
+        let context = SlurmContext { job: JobId(7), node: "n1".into(), in_step: false };
+        let var = |name: &str| (name == GPUS_ON_NODE_VARIABLE).then(|| "2".to_owned());
+        assert_eq!(step_gpus(&args, &context, &programs, var).await, Some(2));
+    }
+
+    #[test]
+    fn requests_for_gpus_are_told_from_others() {
+        for request in ["gpu", "gpu:2", "gres/gpu:a100:2", "gres:gpu=1", "nvme:1,gpu:0"] {
+            assert!(names_gpus(request), "{request}");
+        }
+        for request in ["", "none", "nvme:1", "gpufs:1", "shard:2"] {
+            assert!(!names_gpus(request), "{request}");
+        }
+    }
+}
