@@ -258,6 +258,7 @@ readonly NEWEST_TESTS=(
     conformance::slurmrestd_over_its_unix_socket
     conformance::slurmrestd_over_http_with_tokens
     faults::slurmctld_is_killed_and_restarted
+    gpus::the_first_script_trains_on_every_gpu
     life::a_job_grows_into_idle_nodes_shrinks_for_main_jobs_and_completes
     life::a_main_job_that_needs_all_nodes_runs_at_once
     life::infill_leaves_before_a_planned_start

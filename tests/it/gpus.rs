@@ -29,6 +29,8 @@ struct Rank {
     sees: u32,
     /// How many of the first four devices it may open.
     may_open: u32,
+    /// The network interface that gloo shall use.
+    interface: Option<String>,
 }
 
 /// The batch script that a new user reads first.
@@ -97,6 +99,7 @@ fn every_gpu_has_a_rank(slurm: &Slurm) {
     let (ranks, view) = until_trains(&site, job, 4, 16);
     assert_eq!(gpus_of(&ranks).len(), 16, "two ranks share a GPU: {ranks:?}");
     assert!(ranks.iter().all(|rank| rank.opens && rank.sees == 4), "{ranks:?}");
+    assert!(ranks.iter().all(|rank| rank.interface.as_deref() == Some("lo")), "{ranks:?}");
     assert_eq!(view.gpus, Some(GpuUse { held: 16, used: 16 }));
     let explained = site.must("alice", &["infill", "explain", &job.to_string()]);
     assert!(explained.contains("GPUs: 16 of 16 used"), "{explained}");
@@ -121,7 +124,9 @@ fn the_first_script_trains_on_every_gpu() {
 fn the_first_script_trains_on_every_gpu_where_cgroups_1_constrain_devices() {
     match slurm::device_cgroups() {
         Some(CgroupVersion::One) => every_gpu_has_a_rank(&whole_nodes("4").constrains_devices()),
-        other => skip_test(&format!("no cgroups of version 1 for devices in which root may make others: {other:?}")),
+        other => skip_test(&format!(
+            "no cgroups of version 1 for devices in which root may make others: {other:?}"
+        )),
     }
 }
 
@@ -162,7 +167,7 @@ fn a_job_that_asks_for_less_gets_less_and_is_told() {
     assert!(ranks.iter().all(|rank| rank.sees == 2), "as requested, on lead and wing: {ranks:?}");
     assert_eq!(view.gpus, Some(GpuUse { held: 8, used: 4 }));
     let output = output_after_end(&site, job);
-    let told = output.matches("the job holds 4 GPUs on this node, and its workers use 2").count();
+    let told = output.matches("the job holds 4 GPUs on this node, and its processes use 2").count();
     assert_eq!(told, 2, "once by each agent: {output}");
     std::fs::remove_dir_all(site.scratch().join("gpus")).expect("the folder is ours");
 
@@ -193,6 +198,6 @@ fn a_launcher_is_started_once_a_node_and_gets_the_number_of_gpus() {
     assert_eq!(gpus_of(&ranks).len(), 8, "{ranks:?}");
     assert_eq!(view.gpus, Some(GpuUse { held: 8, used: 8 }));
     let output = output_after_end(&site, job);
-    let told = output.matches("torchrun starts the workers of a node itself").count();
+    let told = output.matches("torchrun starts a node's processes itself").count();
     assert_eq!(told, 1, "the lead says it once: {output}");
 }

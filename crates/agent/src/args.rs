@@ -22,6 +22,7 @@ use super::identity;
 use super::launcher_detection;
 use super::layer_profile;
 use super::node_gpus::{self, GPUS_ON_NODE_VARIABLE};
+use super::progress::RUNNING_TOTAL;
 use super::slurm_context::env_variable;
 
 /// Longest waiting time that a flag may name, seconds: a week. That is longer than any job's limit that we
@@ -179,10 +180,11 @@ pub struct CommandArgs {
     /// a whole node, else 1]; torchrun and similar launchers are started once and get the number
     #[arg(long, alias = "nproc-per-node", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LOCAL_RANKS as i64))]
     pub workers_per_node: Option<u32>,
-    /// Workers of a node without that flag, once the agent knows its node.
+    /// The number without that flag, once the agent knows its node.
     #[arg(skip = 1u32)]
-    pub default_workers: u32,
-    /// Read progress from the command's output: a regular expression with groups samples, step and loss
+    pub default_ranks: u32,
+    /// Read progress from the command's output: a regular expression with groups samples (since the last
+    /// line) or seen (in all so far), step, loss and total
     #[arg(long, value_name = "REGEX", value_parser = parse_regex)]
     pub progress_regex: Option<Regex>,
     /// Execution plans among which infill chooses, as `infill plans --help` describes them
@@ -262,33 +264,36 @@ impl CommandArgs {
         Duration::from_secs(self.daemon_patience.into())
     }
 
-    /// Decides how many workers this node has by default: one for each GPU of a whole node. Workers that share
-    /// a node are one process each, whose GPUs the job has requested.
-    pub(crate) fn settle_workers(&mut self, member: &GenerationMember) {
+    /// Decides how many processes this node has by default: one for each GPU of a whole node. Where nodes are
+    /// shared, it is one for each worker.
+    pub(crate) fn settle_ranks(&mut self, member: &GenerationMember) {
         let is_whole = !member.nodes.iter().any(NodeName::is_place);
         let gpus = node_gpus::gpus_in(env_variable, GPUS_ON_NODE_VARIABLE).filter(|_| is_whole);
-        self.default_workers = gpus.unwrap_or(1);
+        self.default_ranks = gpus.unwrap_or(1);
     }
 
-    /// The name of the command if it starts the workers of its node itself.
+    /// The name of the command if it starts the processes of its node itself.
     pub(crate) fn launcher(&self) -> Option<&str> {
         launcher_detection::launcher_name(&self.command)
     }
 
-    /// Says once that the command starts the workers itself, if it does.
+    /// Says once that the command starts the processes itself, if it does.
     pub(crate) fn explain_launcher(&self) {
         static SAID: Once = Once::new();
         if let Some(program) = self.launcher() {
             SAID.call_once(|| {
-                let workers = self.local_ranks();
-                tracing::info!(workers, "{program} starts the workers of a node itself: it is started once a node");
+                let processes = self.local_ranks();
+                tracing::info!(
+                    processes,
+                    "{program} starts a node's processes itself: infill starts it once a node"
+                );
             });
         }
     }
 
     /// Processes of the command on this node: by the launcher's own flag or ours, else by the node's GPUs.
     pub(crate) fn local_ranks(&self) -> u32 {
-        self.flagged_ranks().unwrap_or(self.default_workers)
+        self.flagged_ranks().unwrap_or(self.default_ranks)
     }
 
     /// The number of processes on each node that a flag names. The launcher's own flag counts first.
@@ -307,7 +312,7 @@ impl CommandArgs {
     pub(crate) fn launched_ranks(&self) -> Option<u32> {
         let by_default = match self.plans.is_some() {
             true => self.ranks_per_node(),
-            false => self.default_workers,
+            false => self.default_ranks,
         };
         let needs_number = self.launcher().is_some() && (self.plans.is_some() || by_default > 1);
         self.flagged_ranks().or_else(|| needs_number.then_some(by_default))
@@ -443,11 +448,16 @@ fn parse_requested_size(text: &str) -> Option<RequestedSize> {
 
 fn parse_regex(text: &str) -> Result<Regex, String> {
     let regex = Regex::new(text).map_err(|e| e.to_string())?;
-    let has_group = regex.capture_names().flatten().any(|name| ["samples", "step", "loss"].contains(&name));
-    if has_group {
+    let has_group = |wanted: &str| regex.capture_names().flatten().any(|name| name == wanted);
+    if has_group("samples") && has_group(RUNNING_TOTAL) {
+        return Err("expected a group (?<samples>…) for the samples since the last line, or (?<seen>…) for \
+                    those in all so far, and not both"
+            .to_owned());
+    }
+    if ["samples", RUNNING_TOTAL, "step", "loss"].into_iter().any(has_group) {
         Ok(regex)
     } else {
-        Err("expected a group (?<samples>…), (?<step>…) or (?<loss>…)".to_owned())
+        Err("expected a group (?<samples>…), (?<seen>…), (?<step>…) or (?<loss>…)".to_owned())
     }
 }
 

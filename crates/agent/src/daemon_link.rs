@@ -14,6 +14,7 @@ use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use tokio::time::Instant;
 
 use super::http_client;
+use super::node_network::{self, free_port};
 use infill_api::{
     AgentHello, AgentPoll, AgentReport, AgentRole, AgentWelcome, BodyProof, Capability, CapabilitySet,
     ErrorBody, MAX_POLL_SECS, PROTOCOL, RawAssignment, ReportReceipt,
@@ -41,9 +42,6 @@ const BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(200), Duratio
 
 /// Time to leave, until the daemon has sent the site's.
 const DEFAULT_LEAVE: Duration = Duration::from_secs(2);
-
-/// The port that is reported for a node without a free port: PyTorch's default.
-const FALLBACK_PORT: u16 = 29500;
 
 /// The running generation if nothing runs. Generations begin at 1.
 const NO_GENERATION: u64 = 0;
@@ -141,6 +139,8 @@ struct LinkState {
     leave: Duration,
     /// How many of the GPUs that the job holds here the command uses.
     gpus: Option<GpuUse>,
+    /// The network interface at which other nodes reach us, if it could be found.
+    interface: Option<String>,
 }
 
 impl DaemonLink {
@@ -165,6 +165,7 @@ impl DaemonLink {
                 away_since: None,
                 leave: DEFAULT_LEAVE,
                 gpus: None,
+                interface: None,
             }),
             request_gate: Arc::default(),
         })
@@ -187,6 +188,11 @@ impl DaemonLink {
     /// Notes how the command uses the job's GPUs here, for all further reports.
     pub(crate) fn set_gpu_use(&self, gpus: Option<GpuUse>) {
         self.state().gpus = gpus;
+    }
+
+    /// The network interface at which other nodes reach us, if it could be found.
+    pub(crate) fn interface(&self) -> Option<String> {
+        self.state().interface.clone()
     }
 
     /// How long a preempted worker may take to save.
@@ -286,7 +292,15 @@ impl DaemonLink {
             Some(session) => session.clone(),
             None => {
                 let (welcome, session) = self.say_hello().await?;
-                self.state().accepted = true;
+                let interface = match &welcome.address {
+                    Some(address) => node_network::interface_of(address).await,
+                    None => None,
+                };
+                {
+                    let mut link = self.state();
+                    link.accepted = true;
+                    link.interface = interface;
+                }
                 state.place = welcome.place;
                 state.epoch += 1;
                 state.session.insert(Arc::new(session)).clone()
@@ -482,17 +496,4 @@ impl Backoff {
     pub fn reset(&mut self) {
         self.0 = BACKOFF_RANGE.0;
     }
-}
-
-/// Whether a program listens at this TCP port of this node.
-pub(crate) fn is_taken(port: u16) -> bool {
-    let bound = std::net::TcpListener::bind(("0.0.0.0", port));
-    bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
-}
-
-/// A TCP port that is free on this node now.
-pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind(("0.0.0.0", 0))
-        .and_then(|listener| listener.local_addr())
-        .map_or(FALLBACK_PORT, |address| address.port())
 }

@@ -126,7 +126,7 @@ pub async fn run_own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
     let context = SlurmContext::from_env(env_variable).context("infill own-node must run in a job step")?;
     let member = read_member(env_variable)?;
     let mut common = args.common;
-    common.settle_workers(&member);
+    common.settle_ranks(&member);
     let common = &common;
     let home = RuntimeDir::create_for(&context).context("cannot make the private directory")?;
     home.clear_previous_run();

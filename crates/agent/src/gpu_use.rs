@@ -1,8 +1,8 @@
 //! Whether the command uses the GPUs that its job holds on this node. A GPU that nobody uses is a waste that
 //! the owner does not see, so the log says so once.
 //!
-//! Where `nvidia-smi` exists, it shows which GPUs have a process. Elsewhere each worker counts as the user of
-//! one GPU that it may see.
+//! Where `nvidia-smi` exists, it shows which GPUs have a process. Elsewhere each process counts as the user
+//! of one GPU that it may see.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,10 +38,10 @@ static WARNED: Once = Once::new();
 pub(crate) struct ExpectedUse {
     /// GPUs that Slurm has given to the job on this node.
     held: u32,
-    /// GPUs that a worker may see.
+    /// GPUs that the command may see.
     visible: u32,
-    /// Processes of the command.
-    workers: u32,
+    /// Processes of the command on this node.
+    processes: u32,
 }
 
 impl ExpectedUse {
@@ -50,28 +50,30 @@ impl ExpectedUse {
         let of_step = gpus_in(&var, GPUS_ON_NODE_VARIABLE).unwrap_or(0);
         let held = gpus_in(&var, HELD_VARIABLE).unwrap_or(0).max(of_step);
         let visible = var(CUDA_DEVICES).map_or(of_step, |list| count_devices(&list)).min(held);
-        (held > 0).then(|| ExpectedUse { held, visible, workers: common.local_ranks() })
+        (held > 0).then(|| ExpectedUse { held, visible, processes: common.local_ranks() })
     }
 
-    /// One GPU for each worker, as long as there are any.
+    /// One GPU for each process, as long as there are any.
     pub fn gpu_use(self) -> GpuUse {
-        GpuUse { held: self.held, used: self.visible.min(self.workers) }
+        GpuUse { held: self.held, used: self.visible.min(self.processes) }
     }
 
     /// What the owner should know, and what to change; `None` if all GPUs are used.
     fn warning(self, used: u32) -> Option<String> {
-        let ExpectedUse { held, visible, workers } = self;
+        let ExpectedUse { held, visible, processes } = self;
         if used >= held {
             return None;
         }
         let why = if visible < held {
-            format!("its workers see {visible}: leave out --gres and CUDA_VISIBLE_DEVICES to have all")
-        } else if workers < visible {
-            format!("it has {workers} for {visible} GPUs: --workers-per-node={visible} starts one for each")
+            format!("its processes see {visible}: leave out --gres and CUDA_VISIBLE_DEVICES to have all")
+        } else if processes < visible {
+            format!(
+                "it starts {processes} for {visible} GPUs: --workers-per-node={visible} starts one for each"
+            )
         } else {
-            "each worker should use the GPU with the number of its LOCAL_RANK".to_owned()
+            "each process should use the GPU with the number of its LOCAL_RANK".to_owned()
         };
-        Some(format!("the job holds {held} GPUs on this node, and its workers use {used}; {why}"))
+        Some(format!("the job holds {held} GPUs on this node, and its processes use {used}; {why}"))
     }
 }
 
@@ -166,14 +168,14 @@ mod tests {
         assert!(why.contains("--workers-per-node=4 starts one for each"), "{why}");
         let (used, why) = said("--workers-per-node=2 -- python t.py", &[HELD, (GPUS_ON_NODE_VARIABLE, "2")]);
         assert_eq!(used, "2/4");
-        assert!(why.contains("its workers see 2: leave out --gres"), "{why}");
+        assert!(why.contains("its processes see 2: leave out --gres"), "{why}");
         assert_eq!(said("-- python t.py", &[HELD]).0, "0/4", "none was requested");
         let (used, _) = said("--workers-per-node=4 -- python t.py", &[HELD, ALL, (CUDA_DEVICES, "0,1")]);
         assert_eq!(used, "2/4");
         let (used, _) = said("-- torchrun --nproc-per-node=4 t.py", &[HELD, ALL]);
         assert_eq!(used, "4/4", "the launcher starts them");
         let all = expected("--workers-per-node=4 -- python t.py", &[HELD, ALL]).unwrap();
-        assert!(all.warning(1).unwrap().contains("LOCAL_RANK"), "all workers are on one GPU");
+        assert!(all.warning(1).unwrap().contains("LOCAL_RANK"), "all processes are on one GPU");
     }
 
     #[test]

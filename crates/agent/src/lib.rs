@@ -19,6 +19,7 @@
 //! | `http_client`, `signed_session` | HTTP clients for the daemon; messages that prove their sender |
 //! | `identity` | proves who we are, and checks who the daemon is |
 //! | `command`, `processes`, `environment` | starts, stops and finds the user's command; its variables |
+//! | `node_network` | the ports of this node, and the network interface that other nodes reach |
 //! | `output`, `progress` | the command's output, and its reports of progress |
 //! | `out_of_memory`, `oom_kills` | whether the command ran out of memory |
 //! | `launcher_detection` | recognises commands that start a node's processes themselves |
@@ -49,6 +50,7 @@ pub mod identity;
 mod launcher_detection;
 mod layer_profile;
 mod node_gpus;
+mod node_network;
 mod oom_kills;
 mod out_of_memory;
 mod outbox;

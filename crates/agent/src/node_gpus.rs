@@ -1,4 +1,4 @@
-//! The GPUs of a node that the job has for itself: how many its steps ask for, and how many its workers use.
+//! The GPUs of a node that the job has for itself: how many its steps ask for.
 //!
 //! Slurm gives a job on a whole node all GPUs of that node, but its steps get only those that the job has
 //! requested. So a job that says nothing about GPUs would train on none.
@@ -75,9 +75,7 @@ pub(crate) fn takes_all_gpus(args: &RunArgs, var: impl Fn(&str) -> Option<String
 /// Whether a job in the output of `scontrol show job` has requested GPUs, or none.
 fn requests_gpus(text: &str) -> bool {
     let mut words = text.split_whitespace();
-    words.any(|word| {
-        REQUEST_FIELDS.iter().any(|field| word.strip_prefix(field).is_some_and(names_gpus))
-    })
+    words.any(|word| REQUEST_FIELDS.iter().any(|field| word.strip_prefix(field).is_some_and(names_gpus)))
 }
 
 /// The number of GPUs in a variable; `None` if it is not set, 0 or not credible.
@@ -119,7 +117,9 @@ mod tests {
         assert_eq!(asks("", &[FOUR], "JobId=7 TresPerNode=gres/nvme:1").await, Some(4));
         assert_eq!(asks("", &[], "JobId=7").await, None, "the node has none");
         assert_eq!(asks("", &[(GPUS_ON_NODE_VARIABLE, "99999")], "JobId=7").await, None);
-        for request in ["TresPerNode=gres/gpu:2", "TresPerNode=gres/gpu:0", "TresPerJob=gres/nvme:1,gres/gpu=4"] {
+        for request in
+            ["TresPerNode=gres/gpu:2", "TresPerNode=gres/gpu:0", "TresPerJob=gres/nvme:1,gres/gpu=4"]
+        {
             assert_eq!(asks("", &[FOUR], &format!("JobId=7 {request} Comment=x")).await, None, "{request}");
         }
         for name in OWN_CHOICE_VARIABLES {

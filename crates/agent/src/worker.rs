@@ -20,12 +20,13 @@ use infill_model::{AgentEvent, CommandExit, GenerationMember, JobId, NodeName, W
 use super::args::CommandArgs;
 use super::command::{CommandOutcome, LaunchSpec, RunningCommand};
 use super::control;
-use super::daemon_link::{DaemonLink, free_port, is_taken};
+use super::daemon_link::DaemonLink;
 use super::daemon_loops;
 use super::decide::{WorkerAction, WorkerStatus, decide_action};
 use super::environment::{CommandEnvironment, kept_cpus_per_task, omp_threads};
 use super::extended_allocation;
 use super::gpu_use::{self, ExpectedUse};
+use super::node_network::{free_port, is_taken};
 use super::oom_kills::OomKillCounter;
 use super::outbox::EventOutbox;
 use super::output::OutputForwarder;
@@ -362,7 +363,7 @@ impl Worker {
             self.report_end(generation);
             return;
         }
-        self.config.common.settle_workers(member);
+        self.config.common.settle_ranks(member);
         self.watch_gpus(member.generation);
         let common = &self.config.common;
         let socket = self.config.home.progress_socket();
@@ -371,6 +372,7 @@ impl Worker {
             control: Some(&control),
             cpus_per_task: kept_cpus_per_task(),
             threads: omp_threads(self.config.cpus, common),
+            interface: self.link.interface(),
             elastic_signals: std::env::var("TORCHELASTIC_SIGNALS_TO_HANDLE").ok(),
             ..CommandEnvironment::from_args(common, self.config.lead, &socket)
         };
@@ -384,7 +386,7 @@ impl Worker {
             generation = member.generation,
             rank = member.rank,
             world = member.world,
-            workers = common.local_ranks(),
+            processes = common.local_ranks(),
             "starting the command"
         );
         self.tally.restart();

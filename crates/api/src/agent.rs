@@ -77,6 +77,9 @@ pub struct AgentWelcome {
     /// The agent's place on its node, which names the agent from now on; `None` if it has the whole node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NodeName>,
+    /// Host name or IP address at which other nodes reach the agent's node. `None` from older daemons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// The daemon's [`PROTOCOL`].
     #[serde(default = "first_protocol")]
     pub protocol: u32,

@@ -1,4 +1,4 @@
-//! How many of the GPUs that a job holds its workers use.
+//! How many of the GPUs that a job holds its command uses.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::MOST_GPUS_A_NODE;
 
-/// GPUs that workers hold, and how many of them they use.
+/// GPUs that a job holds, and how many of them its command uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuUse {
     /// GPUs that Slurm has given to the job.
     pub held: u32,
-    /// GPUs of these that a worker uses.
+    /// GPUs of these that a process of the command uses.
     pub used: u32,
 }
 
