@@ -13,12 +13,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use infill_model::CommandExit;
 
-use super::args::RunSignal;
 use super::oom_kills::OomKillCounter;
 use super::out_of_memory;
 use super::output::{OutputForwarder, OutputReader, OutputStream};
 use super::processes::{CommandProcesses, MARK_VARIABLE, SignalHandling, send_signal};
 use super::progress::ProgressTally;
+use super::run_signal::RunSignal;
 
 /// Exit codes with which shells report that a program is missing, or cannot be run.
 const CODE_NOT_FOUND: i32 = 127;

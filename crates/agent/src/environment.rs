@@ -185,12 +185,13 @@ pub(crate) fn kept_cpus_per_task() -> Option<String> {
     std::env::var(KEPT_CPUS_PER_TASK).ok()
 }
 
-/// How many threads the command may start on a node of which it has `cpus` CPUs, or all; `None` for no limit.
-/// Without one, each of several workers would start a thread for each CPU. The user's `OMP_NUM_THREADS` wins.
+/// How many threads the command may start; `None` for no limit. `cpus`: the CPUs of its share of the node, if it
+/// has only a share. Without a limit, each of several processes would start a thread for each CPU. The user's
+/// `OMP_NUM_THREADS` wins.
 pub(crate) fn omp_threads(cpus: Option<u32>, common: &CommandArgs) -> Option<u32> {
     let all = std::thread::available_parallelism().ok().and_then(|all| u32::try_from(all.get()).ok());
-    let shared_by_workers = all.filter(|_| common.local_ranks() > 1);
-    cpus.or(shared_by_workers).filter(|_| std::env::var_os("OMP_NUM_THREADS").is_none())
+    let shared_by_ranks = all.filter(|_| common.local_ranks() > 1);
+    cpus.or(shared_by_ranks).filter(|_| std::env::var_os("OMP_NUM_THREADS").is_none())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Whether the command uses the GPUs that its job holds on this node. A GPU that nobody uses is a waste that
-//! the owner does not see, so the log says so once.
+//! Whether the command uses the GPUs that its job holds on this node. The owner does not see a GPU that stays
+//! idle, so the log says so once.
 //!
 //! Where `nvidia-smi` exists, it shows which GPUs have a process. Elsewhere each process counts as the user
 //! of one GPU that it may see.
@@ -33,7 +33,7 @@ const CUDA_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 /// The log warns once for each agent.
 static WARNED: Once = Once::new();
 
-/// What is known of the GPUs before the command has used any.
+/// How many GPUs the command can use, before it has used any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExpectedUse {
     /// GPUs that Slurm has given to the job on this node.
@@ -86,7 +86,7 @@ fn count_devices(list: &str) -> u32 {
     u32::try_from(valid.count()).unwrap_or(u32::MAX)
 }
 
-/// Warns if the command of this generation leaves GPUs unused, and tells the daemon what was seen.
+/// Warns if the command of this generation leaves GPUs unused, and reports to the daemon what was seen.
 pub(crate) async fn watch_use(expected: ExpectedUse, link: Arc<DaemonLink>, generation: u64) {
     let mut used = None;
     for pause in LOOKS_AFTER {
@@ -110,7 +110,7 @@ pub(crate) async fn watch_use(expected: ExpectedUse, link: Arc<DaemonLink>, gene
 }
 
 /// The number of GPUs on which a process runs; `None` if that cannot be seen. Parts of GPUs (MIG) are shown
-/// as the whole, so they cannot be told apart.
+/// as the whole, so they cannot be counted.
 async fn look(expected: ExpectedUse) -> Option<u32> {
     let has_parts = std::env::var(CUDA_DEVICES).is_ok_and(|list| list.contains("MIG-"));
     if has_parts {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_that_nobody_uses_are_told_with_what_to_change() {
+    fn unused_gpus_are_reported_with_what_to_change() {
         const HELD: (&str, &str) = (HELD_VARIABLE, "4");
         const ALL: (&str, &str) = (GPUS_ON_NODE_VARIABLE, "4");
         let said = |line: &str, variables: &[(&str, &str)]| {

@@ -13,7 +13,7 @@
 //! | `step` | makes the batch script's `infill run` a job step, so that preemption reaches it at once |
 //! | `script_end` | ends the batch script around `infill run` when the node is wanted |
 //! | `worker`, `worker_input`, `decide` | the worker's loop and its events; decides what to do next |
-//! | `signals`, `time_limit` | signals of Slurm and users; the end of the job's time |
+//! | `signals`, `run_signal`, `time_limit` | signals of Slurm and users; the end of the job's time |
 //! | `train_alone` | training without the daemon |
 //! | `daemon_loops`, `daemon_link`, `outbox` | poll and report; send requests; keep events that wait |
 //! | `http_client`, `signed_session` | HTTP clients for the daemon; messages that prove their sender |
@@ -57,6 +57,7 @@ mod outbox;
 mod output;
 mod processes;
 mod progress;
+mod run_signal;
 mod runtime_dir;
 mod script_end;
 mod sealing;
@@ -86,9 +87,10 @@ use anyhow::Context;
 use infill_api::AgentRole;
 use infill_model::{JobId, NodeName, RunSpec};
 
-pub use args::{CommandArgs, RunArgs, RunSignal, SpecArgs, WorkerArgs};
+pub use args::{CommandArgs, RunArgs, SpecArgs, WorkerArgs};
 pub use exec_plans::{ExecPlans, PlansError, RunPlan};
 pub use extended_allocation::{OwnNodeArgs, run_own_node};
+pub use run_signal::RunSignal;
 pub use script_end::{SentryArgs, run_sentry};
 
 use daemon_link::{DaemonLink, LinkConfig};
@@ -187,7 +189,7 @@ async fn run_lead(
             (dir, needed)
         }),
         share: wings::lead_share_options(env_variable),
-        all_gpus: node_gpus::takes_all_gpus(&args, env_variable),
+        all_gpus: node_gpus::takes_all_gpus(args.spec.extend.is_some(), env_variable),
         output: args.output_file,
         error: args.error_file,
     };

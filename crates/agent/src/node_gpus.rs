@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use super::args::RunArgs;
 use super::slurm_context::SlurmContext;
 use super::slurm_programs::{SlurmPrograms, run_program};
 use infill_model::MOST_GPUS_A_NODE;
@@ -42,16 +41,16 @@ pub(crate) fn names_gpus(request: &str) -> bool {
 }
 
 /// The number of GPUs that the job's own step should ask for: all that the job has here. `None` if there are
-/// none, or if the owner has chosen.
+/// none, or if the owner has chosen. `extends`: whether wings extend a main job.
 pub(crate) async fn step_gpus(
-    args: &RunArgs,
+    extends: bool,
     context: &SlurmContext,
     programs: &SlurmPrograms,
     var: impl Fn(&str) -> Option<String>,
 ) -> Option<u32> {
     let gpus = gpus_in(&var, GPUS_ON_NODE_VARIABLE)?;
     let chosen = OWN_CHOICE_VARIABLES.iter().any(|name| var(name).is_some());
-    if chosen || !takes_all_gpus(args, var) {
+    if chosen || !takes_all_gpus(extends, var) {
         return None;
     }
     let job = context.job.to_string();
@@ -68,8 +67,8 @@ pub(crate) async fn step_gpus(
 
 /// Whether the job takes all GPUs of its nodes by default. The nodes of a main job may differ, so a main job
 /// of several nodes has those that it requests.
-pub(crate) fn takes_all_gpus(args: &RunArgs, var: impl Fn(&str) -> Option<String>) -> bool {
-    args.spec.extend.is_none() || var("SLURM_JOB_NUM_NODES").is_none_or(|nodes| nodes == "1")
+pub(crate) fn takes_all_gpus(extends: bool, var: impl Fn(&str) -> Option<String>) -> bool {
+    !extends || var("SLURM_JOB_NUM_NODES").is_none_or(|nodes| nodes == "1")
 }
 
 /// Whether a job in the output of `scontrol show job` has requested GPUs, or none.
@@ -85,49 +84,44 @@ pub(crate) fn gpus_in(var: impl Fn(&str) -> Option<String>, name: &str) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
     use infill_model::JobId;
     use infill_testkit::write_script;
 
     use super::*;
 
-    #[derive(clap::Parser)]
-    struct Lead {
-        #[command(flatten)]
-        args: RunArgs,
-    }
-
     /// The GPUs that the step asks for. `job`: the output of `scontrol show job`.
-    async fn asks(flags: &str, variables: &[(&str, &str)], job: &str) -> Option<u32> {
+    async fn asks(extends: bool, variables: &[(&str, &str)], job: &str) -> Option<u32> {
         let dir = tempfile::tempdir().unwrap();
         let scontrol = write_script(dir.path().join("scontrol"), &format!("echo '{job}'"));
         let programs = SlurmPrograms { scontrol, ..SlurmPrograms::default() };
-        let words = ["infill"].into_iter().chain(flags.split_whitespace()).chain(["--", "true"]);
-        let args = Lead::parse_from(words).args;
         let context = SlurmContext { job: JobId(7), node: "n1".into(), in_step: false };
         let var = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        step_gpus(&args, &context, &programs, var).await
+        step_gpus(extends, &context, &programs, var).await
     }
 
     #[tokio::test]
     async fn a_job_that_says_nothing_gets_all_gpus_of_its_node() {
         const FOUR: (&str, &str) = (GPUS_ON_NODE_VARIABLE, "4");
-        assert_eq!(asks("", &[FOUR], "JobId=7 TresPerNode=gres/nvme:1").await, Some(4));
-        assert_eq!(asks("", &[], "JobId=7").await, None, "the node has none");
-        assert_eq!(asks("", &[(GPUS_ON_NODE_VARIABLE, "99999")], "JobId=7").await, None);
+        assert_eq!(asks(false, &[FOUR], "JobId=7 TresPerNode=gres/nvme:1").await, Some(4));
+        assert_eq!(asks(false, &[], "JobId=7").await, None, "the node has none");
+        assert_eq!(asks(false, &[(GPUS_ON_NODE_VARIABLE, "99999")], "JobId=7").await, None);
         for request in
             ["TresPerNode=gres/gpu:2", "TresPerNode=gres/gpu:0", "TresPerJob=gres/nvme:1,gres/gpu=4"]
         {
-            assert_eq!(asks("", &[FOUR], &format!("JobId=7 {request} Comment=x")).await, None, "{request}");
+            assert_eq!(
+                asks(false, &[FOUR], &format!("JobId=7 {request} Comment=x")).await,
+                None,
+                "{request}"
+            );
         }
         for name in OWN_CHOICE_VARIABLES {
-            assert_eq!(asks("", &[FOUR, (name, "none")], "JobId=7").await, None, "{name}");
+            assert_eq!(asks(false, &[FOUR, (name, "none")], "JobId=7").await, None, "{name}");
         }
         let two_nodes = [FOUR, ("SLURM_JOB_NUM_NODES", "2")];
-        assert_eq!(asks("--extend=1-4", &two_nodes, "JobId=7").await, None);
-        assert_eq!(asks("--extend=1-4", &[FOUR, ("SLURM_JOB_NUM_NODES", "1")], "JobId=7").await, Some(4));
+        assert_eq!(asks(true, &two_nodes, "JobId=7").await, None);
+        assert_eq!(asks(true, &[FOUR, ("SLURM_JOB_NUM_NODES", "1")], "JobId=7").await, Some(4));
     }
 
     #[tokio::test]
@@ -135,10 +129,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let scontrol = write_script(dir.path().join("scontrol"), "exit 1");
         let programs = SlurmPrograms { scontrol, ..SlurmPrograms::default() };
-        let args = Lead::parse_from(["infill", "--", "true"]).args;
         let context = SlurmContext { job: JobId(7), node: "n1".into(), in_step: false };
         let var = |name: &str| (name == GPUS_ON_NODE_VARIABLE).then(|| "2".to_owned());
-        assert_eq!(step_gpus(&args, &context, &programs, var).await, Some(2));
+        assert_eq!(step_gpus(false, &context, &programs, var).await, Some(2));
     }
 
     #[test]

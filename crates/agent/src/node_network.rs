@@ -32,7 +32,7 @@ pub(crate) fn free_port() -> u16 {
         .map_or(FALLBACK_PORT, |address| address.port())
 }
 
-/// The interface with the address by which the daemon knows this node; `None` if no interface has it.
+/// The interface with the node's address, as the daemon knows it; `None` if no interface has it.
 pub(crate) async fn interface_of(address: &str) -> Option<String> {
     let literal = address.parse::<IpAddr>().ok();
     let addresses: BTreeSet<IpAddr> = match literal {

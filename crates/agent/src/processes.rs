@@ -69,7 +69,7 @@ impl CommandProcesses {
 /// How a process takes a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SignalHandling {
-    /// It has told the kernel to drop the signal.
+    /// The kernel drops the signal for it.
     Ignored,
     /// It holds the signal back.
     Blocked,

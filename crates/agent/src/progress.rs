@@ -108,7 +108,7 @@ struct TallyCounts {
     saved: Option<Instant>,
     /// When the command's output, or the kernel, last showed that memory ran out.
     out_of_memory_at: Option<Instant>,
-    /// The largest running total of samples that a line of output had; `None` before the first.
+    /// The last running total of samples that a line of output had; `None` before the first.
     seen: Option<f64>,
     /// Number of bad messages.
     bad_messages: u64,
@@ -191,9 +191,9 @@ impl ProgressTally {
         self.add_message(message);
     }
 
-    /// The samples between the largest running total before and this one. The first total counts for nothing,
-    /// because the command may have begun at a checkpoint. Ranks that print the same total count once. A total
-    /// that falls begins anew.
+    /// The samples between the last running total and this one. The first total counts for nothing, because
+    /// the command may have begun at a checkpoint. Ranks that print the same total count once. A total that
+    /// falls starts another count.
     fn samples_until(&self, total: f64) -> f64 {
         let mut counts = self.counts();
         let before = counts.seen.replace(total);
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(samples_after(&["6400"]), None);
         assert_eq!(samples_after(&["6464", "6528"]), Some(128.0));
         assert_eq!(samples_after(&["6528"]), None, "another rank prints the same");
-        assert_eq!(samples_after(&["64", "128"]), Some(64.0), "it began anew");
+        assert_eq!(samples_after(&["64", "128"]), Some(64.0), "another count");
         assert_eq!(samples_after(&["many", "-1", "1e300"]), None);
         assert_eq!(tally.counts().bad_messages, 3);
         tally.restart();

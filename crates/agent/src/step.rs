@@ -75,7 +75,9 @@ pub(crate) async fn run_step(args: &RunArgs, context: &SlurmContext) -> io::Resu
     script_end::dismiss_sentries(context.job).await;
     let home = RuntimeDir::create_for(context)?;
     let mut signals = forwarded_signals()?;
-    let gpus = node_gpus::step_gpus(args, context, &SlurmPrograms::default(), env_variable).await;
+    let gpus =
+        node_gpus::step_gpus(args.spec.extend.is_some(), context, &SlurmPrograms::default(), env_variable)
+            .await;
     let mut revivals = 0;
     let mut asked_to_end = false;
     let mut node_is_lost = false;
@@ -223,7 +225,8 @@ pub(crate) fn forward_signal(child: &Child, signal: i32) {
     }
 }
 
-/// The command that starts the agent's step. `gpus`: how many GPUs the step asks for beyond the job's request.
+/// The command that starts the agent's step. `gpus`: how many GPUs the step asks for, if the job has requested
+/// none.
 fn srun_command(args: &RunArgs, home: &Path, gpus: Option<u32>) -> io::Result<std::process::Command> {
     let mut words = std::env::args_os().skip(1).collect::<Vec<_>>();
     // Our flags must come after the subcommand, wherever the global flags are. So they go just before the
