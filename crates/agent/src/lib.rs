@@ -189,7 +189,7 @@ async fn run_lead(
             (dir, needed)
         }),
         share: wings::lead_share_options(env_variable),
-        all_gpus: node_gpus::takes_all_gpus(args.spec.extend.is_some(), env_variable),
+        gpus: node_gpus::wing_option(env_variable),
         output: args.output_file,
         error: args.error_file,
     };

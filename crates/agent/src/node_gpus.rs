@@ -30,7 +30,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const WING_LINES: &str = "export INFILL_GPUS_HELD=\"$SLURM_GPUS_ON_NODE\"\n";
 
 /// The option of `srun` in a wing's script for all GPUs of its node, if it has any.
-pub(crate) const WING_OPTION: &str = "${SLURM_GPUS_ON_NODE:+\"--gres=gpu:$SLURM_GPUS_ON_NODE\"}";
+const ALL_GPUS_OPTION: &str = "${SLURM_GPUS_ON_NODE:+\"--gres=gpu:$SLURM_GPUS_ON_NODE\"}";
 
 /// Whether a request such as `gpu:a100:2` or `gres/gpu:0` says how many GPUs there shall be.
 pub(crate) fn names_gpus(request: &str) -> bool {
@@ -65,9 +65,18 @@ pub(crate) async fn step_gpus(
     }
 }
 
+/// The option, for a shell, with which a wing on a whole node has the GPUs that the lead's own step has: all
+/// of its node, or as many. All members of a generation need the same number of processes. `None` if the
+/// step has no GPU.
+pub(crate) fn wing_option(var: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let ours = gpus_in(&var, GPUS_ON_NODE_VARIABLE)?;
+    let held = gpus_in(&var, HELD_VARIABLE).unwrap_or(0);
+    Some(if ours < held { format!("--gres=gpu:{ours}") } else { ALL_GPUS_OPTION.to_owned() })
+}
+
 /// Whether the job takes all GPUs of its nodes by default. The nodes of a main job may differ, so a main job
 /// of several nodes has those that it requests.
-pub(crate) fn takes_all_gpus(extends: bool, var: impl Fn(&str) -> Option<String>) -> bool {
+fn takes_all_gpus(extends: bool, var: impl Fn(&str) -> Option<String>) -> bool {
     !extends || var("SLURM_JOB_NUM_NODES").is_none_or(|nodes| nodes == "1")
 }
 
@@ -132,6 +141,20 @@ mod tests {
         let context = SlurmContext { job: JobId(7), node: "n1".into(), in_step: false };
         let var = |name: &str| (name == GPUS_ON_NODE_VARIABLE).then(|| "2".to_owned());
         assert_eq!(step_gpus(false, &context, &programs, var).await, Some(2));
+    }
+
+    #[test]
+    fn wings_have_as_many_gpus_as_the_lead() {
+        let option = |ours: &str, held: &str| {
+            wing_option(|name| match name {
+                GPUS_ON_NODE_VARIABLE => Some(ours.to_owned()),
+                _ => Some(held.to_owned()),
+            })
+        };
+        assert_eq!(option("4", "4").as_deref(), Some(ALL_GPUS_OPTION));
+        assert_eq!(option("1", "4").as_deref(), Some("--gres=gpu:1"), "by --gpus-per-task, say");
+        assert_eq!(option("", "4"), None, "it has requested none");
+        assert_eq!(option("4", "").as_deref(), Some(ALL_GPUS_OPTION));
     }
 
     #[test]

@@ -39,8 +39,8 @@ pub(crate) struct WingJob {
     pub dir: Option<(PathBuf, bool)>,
     /// The owner's options of sbatch for the CPUs and memory that come with a GPU, where GPUs are lent.
     pub share: Vec<String>,
-    /// Whether a wing on whole nodes uses all of their GPUs, unless the job requested a number.
-    pub all_gpus: bool,
+    /// The option of `srun`, for a shell, for the GPUs of a wing on whole nodes, unless the job requested some.
+    pub gpus: Option<String>,
     /// The lead's standard output, if it is a file.
     pub output: Option<PathBuf>,
     /// The lead's standard error, if it is a file.
@@ -244,8 +244,8 @@ impl WingSubmitter {
         let mut srun = shlex::try_join(std::iter::once("srun").chain(SRUN_OPTIONS)).map_err(quote_failure)?;
         let mut script = format!("#!/bin/sh\nunset {}\n", SHARE_VARIABLES.join(" "));
         script += node_gpus::WING_LINES;
-        if self.takes_all_gpus(order) {
-            srun = format!("{srun} {}", node_gpus::WING_OPTION);
+        if let Some(gpus) = self.gpu_option(order) {
+            srun = format!("{srun} {gpus}");
         }
         for (file, redirection, also) in [(&self.job.output, ">>", " 2>&1"), (&self.job.error, "2>>", "")] {
             let Some(file) = file else { continue };
@@ -256,10 +256,11 @@ impl WingSubmitter {
         Ok(format!("{script}{}exec {srun} {line}\n", watcher::WATCHER_LINES))
     }
 
-    /// Whether a wing's step asks for all GPUs of its node.
-    fn takes_all_gpus(&self, order: &WingOrder) -> bool {
+    /// The option of `srun` for the GPUs of a wing's step. A request of the job counts for its steps anyway.
+    fn gpu_option(&self, order: &WingOrder) -> Option<&str> {
         let is_chosen = order.gres.as_deref().is_some_and(node_gpus::names_gpus);
-        self.job.all_gpus && !is_chosen && !order.nodes.iter().any(NodeName::is_place)
+        let is_shared = order.nodes.iter().any(NodeName::is_place);
+        self.job.gpus.as_deref().filter(|_| !is_chosen && !is_shared)
     }
 }
 
@@ -328,7 +329,7 @@ mod tests {
             worker_args: Vec::new(),
             url: String::new(),
             share: given,
-            all_gpus: true,
+            gpus: Some(ALL_GPUS.to_owned()),
             dir: None,
             output: None,
             error: None,
@@ -351,6 +352,9 @@ mod tests {
         assert_eq!(options(both, "n1"), "--mem=0", "a wing on a whole node gets all of it");
     }
 
+    /// As the agent of a lead with all GPUs of its node writes it.
+    const ALL_GPUS: &str = r#"${SLURM_GPUS_ON_NODE:+"--gres=gpu:$SLURM_GPUS_ON_NODE"}"#;
+
     /// An order for a wing on this node, with these generic resources.
     fn order_on(node: &str, gres: &str) -> WingOrder {
         let text = format!(
@@ -362,26 +366,28 @@ mod tests {
 
     #[test]
     fn a_wing_on_a_whole_node_uses_all_its_gpus_unless_the_job_requested_a_number() {
-        let takes_all = |all_gpus: bool, node: &str, gres: &str| {
+        let takes_all = |gpus: Option<&str>, node: &str, gres: &str| {
             let job = WingJob {
                 lead: JobId(100),
                 worker_args: Vec::new(),
                 url: String::new(),
                 share: Vec::new(),
-                all_gpus,
+                gpus: gpus.map(str::to_owned),
                 dir: None,
                 output: None,
                 error: None,
             };
             let submitter = WingSubmitter::new(job, PathBuf::from("/none"), SlurmPrograms::default());
             let script = submitter.wing_script(&order_on(node, gres), Path::new("infill")).unwrap();
-            script.contains(node_gpus::WING_OPTION)
+            script.contains(" '--input=none' --gres=ALL infill")
         };
-        assert!(takes_all(true, "n1", "null") && takes_all(true, "n1", "\"nvme:1\""));
-        assert!(!takes_all(true, "n1", "\"gpu:2\""), "as requested");
-        assert!(!takes_all(true, "n1", "\"gpu:0\""), "none was requested");
-        assert!(!takes_all(true, "n1:2", "null"), "a place has its share");
-        assert!(!takes_all(false, "n1", "null"), "a main job of several nodes");
+        assert!(
+            takes_all(Some("--gres=ALL"), "n1", "null") && takes_all(Some("--gres=ALL"), "n1", "\"nvme:1\"")
+        );
+        assert!(!takes_all(Some("--gres=ALL"), "n1", "\"gpu:2\""), "as requested");
+        assert!(!takes_all(Some("--gres=ALL"), "n1", "\"gpu:0\""), "none was requested");
+        assert!(!takes_all(Some("--gres=ALL"), "n1:2", "null"), "a place has its share");
+        assert!(!takes_all(None, "n1", "null"), "the lead has none");
     }
 
     #[test]
@@ -398,7 +404,7 @@ mod tests {
             worker_args: ["--grace=5", "--", "sh", "-c", "echo 'hi' $HOME", ""].map(str::to_owned).to_vec(),
             url: "http://ctl:6810".to_owned(),
             share: Vec::new(),
-            all_gpus: true,
+            gpus: Some(ALL_GPUS.to_owned()),
             dir: Some((PathBuf::from("/home/a b"), true)),
             output: Some(PathBuf::from("/a/50% x.out")),
             error: Some(PathBuf::from("/a/err")),
