@@ -225,8 +225,8 @@ pub(crate) fn forward_signal(child: &Child, signal: i32) {
     }
 }
 
-/// The command that starts the agent's step. `gpus`: how many GPUs the step asks for, if the job has requested
-/// none.
+/// The command that starts the agent's step. `gpus`: how many GPUs the step asks for, if the job has not
+/// requested any.
 fn srun_command(args: &RunArgs, home: &Path, gpus: Option<u32>) -> io::Result<std::process::Command> {
     let mut words = std::env::args_os().skip(1).collect::<Vec<_>>();
     // Our flags must come after the subcommand, wherever the global flags are. So they go just before the

@@ -39,7 +39,8 @@ pub(crate) struct WingJob {
     pub dir: Option<(PathBuf, bool)>,
     /// The owner's options of sbatch for the CPUs and memory that come with a GPU, where GPUs are lent.
     pub share: Vec<String>,
-    /// The option of `srun`, for a shell, for the GPUs of a wing on whole nodes, unless the job requested some.
+    /// The option of `srun`, for a shell, for the GPUs of a wing on whole nodes, unless the job requested
+    /// some.
     pub gpus: Option<String>,
     /// The lead's standard output, if it is a file.
     pub output: Option<PathBuf>,
