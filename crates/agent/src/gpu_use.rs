@@ -94,7 +94,7 @@ pub(crate) async fn watch_use(expected: ExpectedUse, link: Arc<DaemonLink>, gene
             break;
         }
         sleep(pause).await;
-        let Some(seen) = look(expected).await else { break };
+        let Some(seen) = look(Path::new(NVIDIA_SMI), expected).await else { break };
         if link.running_generation() != Some(generation) {
             return;
         }
@@ -111,13 +111,13 @@ pub(crate) async fn watch_use(expected: ExpectedUse, link: Arc<DaemonLink>, gene
 
 /// The number of GPUs on which a process runs; `None` if that cannot be seen. Parts of GPUs (MIG) are shown
 /// as the whole, so they cannot be counted.
-async fn look(expected: ExpectedUse) -> Option<u32> {
+async fn look(nvidia_smi: &Path, expected: ExpectedUse) -> Option<u32> {
     let has_parts = std::env::var(CUDA_DEVICES).is_ok_and(|list| list.contains("MIG-"));
     if has_parts {
         return None;
     }
     let query = ["--query-compute-apps=gpu_uuid", "--format=csv,noheader"];
-    let text = run_program(Path::new(NVIDIA_SMI), &query, "", SMI_TIMEOUT).await.ok()?;
+    let text = run_program(nvidia_smi, &query, "", SMI_TIMEOUT).await.ok()?;
     Some(busy_gpus(&text).min(expected.held))
 }
 
@@ -136,6 +136,7 @@ fn is_installed(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use infill_testkit::write_script;
 
     use super::*;
 
@@ -176,6 +177,20 @@ mod tests {
         assert_eq!(used, "4/4", "the launcher starts them");
         let all = expected("--workers-per-node=4 -- python t.py", &[HELD, ALL]).unwrap();
         assert!(all.warning(1).unwrap().contains("LOCAL_RANK"), "all processes are on one GPU");
+    }
+
+    #[tokio::test]
+    async fn where_nvidia_smi_exists_it_says_which_gpus_are_used() {
+        let expected = expected("-- python t.py", &[(GPUS_ON_NODE_VARIABLE, "4")]).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let script = "[ \"$1\" = --query-compute-apps=gpu_uuid ] && printf 'GPU-1\\nGPU-2\\nGPU-2\\n'";
+        let smi = write_script(dir.path().join("nvidia-smi"), script);
+        assert_eq!(look(&smi, expected).await, Some(2));
+        let broken = write_script(dir.path().join("broken"), "echo 'Failed to initialize NVML'; exit 9");
+        assert_eq!(look(&broken, expected).await, None);
+        assert_eq!(look(&dir.path().join("missing"), expected).await, None);
+        let one = ExpectedUse { held: 1, ..expected };
+        assert_eq!(look(&smi, one).await, Some(1), "another job's GPU on a shared node");
     }
 
     #[test]
