@@ -35,7 +35,7 @@ enum CollectivesTask {
     #[command(
         after_help = "Run it on all ranks of a job, with PyTorch and infill's Python package (contrib/python):\n\n  \
         srun --ntasks-per-node=4 infill collectives measure --out table.csv\n  \
-        infill run --nproc-per-node=4 -- infill collectives measure --out table.csv\n\n\
+        infill run --workers-per-node=4 -- infill collectives measure --out table.csv\n\n\
         Rank 0 writes the columns op,bytes,world,nodes,seconds_median: with NCCL where there are GPUs, else gloo."
     )]
     Measure(MeasureArgs),

@@ -36,6 +36,7 @@ const COLUMNS: &[TableColumn<JobView>] = &[
     TableColumn { letter: 'u', header: "USER", help: "owner", cell: |j| text_or_dash(&j.user) },
     TableColumn { letter: 't', header: "STATE", help: MalleableState::WORDS, cell: |j| j.state.to_string() },
     TableColumn { letter: 'D', header: "NODES", help: "nodes held", cell: |j| j.nodes.len().to_string() },
+    TableColumn { letter: 'G', header: "GPUS", help: "GPUs used / GPUs held", cell: |j| or_dash(j.gpus) },
     TableColumn { letter: 's', header: "SIZES", help: "allowed sizes", cell: |j| j.sizes.clone() },
     TableColumn { letter: 'N', header: "NODELIST", help: "nodes held", cell: node_list_text },
     TableColumn {

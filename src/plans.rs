@@ -80,8 +80,14 @@ struct CheckPlansArgs {
     #[arg(long, value_name = "SIZES", value_parser = AllowedSizes::parse)]
     nodes: Option<AllowedSizes>,
     /// Training processes on each node, as for `infill run`. If torchrun starts them, the number of its GPUs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    nproc_per_node: u32,
+    #[arg(
+        long,
+        alias = "nproc-per-node",
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
+    workers_per_node: u32,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -242,7 +248,7 @@ fn check_plans(args: &CheckPlansArgs) -> CommandResult {
     let file = args.file.display().to_string();
     let plans = ExecPlans::from_argument(&file).map_err(|e| input_failure(&file, e))?;
     let declared = plans
-        .declared_plans(args.nproc_per_node, args.nodes.as_ref())
+        .declared_plans(args.workers_per_node, args.nodes.as_ref())
         .map_err(|e| input_failure(&file, e))?;
     let mut rows = Vec::new();
     for (plan, declared) in plans.iter().zip(&declared) {

@@ -231,6 +231,9 @@ has_memcg() {
     return "$code"
 }
 
+# Whether root may make cgroups in this folder.
+makes_cgroups_in() { mkdir "$1/infill-has-$$" 2>/dev/null && rmdir "$1/infill-has-$$"; }
+
 # has NEED: whether this machine has something that tests may skip without.
 has() {
     case $1 in
@@ -239,6 +242,11 @@ has() {
     frameworks) compgen -G "$TOOLS/python-frameworks-*" >/dev/null ;;
     gpu) [[ -e /dev/nvidia0 ]] ;;
     memcg) has_memcg ;;
+    cgroup1) [[ -f /sys/fs/cgroup/devices/devices.list ]] && makes_cgroups_in /sys/fs/cgroup/devices ;;
+    cgroup2)
+        [[ ! -d /sys/fs/cgroup/devices ]] && grep -qw memory /sys/fs/cgroup/cgroup.controllers 2>/dev/null &&
+            makes_cgroups_in /sys/fs/cgroup
+        ;;
     neighbour) has_neighbour ;;
     *) false ;;
     esac
@@ -250,6 +258,7 @@ readonly NEWEST_TESTS=(
     conformance::slurmrestd_over_its_unix_socket
     conformance::slurmrestd_over_http_with_tokens
     faults::slurmctld_is_killed_and_restarted
+    gpus::the_first_script_trains_on_every_gpu
     life::a_job_grows_into_idle_nodes_shrinks_for_main_jobs_and_completes
     life::a_main_job_that_needs_all_nodes_runs_at_once
     life::infill_leaves_before_a_planned_start

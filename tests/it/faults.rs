@@ -263,6 +263,11 @@ fn a_worker_ignores_its_signal() {
     site.until_trains(job, 5, 40.0);
     let view = site.until_trains_on(job, 4, 40.0);
     assert!(view.kills >= 1, "it was not killed: {view:?}");
+    let output = std::fs::read_to_string(site.scratch().join(format!("{job}.out"))).unwrap_or_default();
+    assert!(
+        output.contains("the command ignores SIGUSR1, and is killed; choose another --signal"),
+        "{output}"
+    );
     assert_eq!(view.restarts, 0, "being killed at a rescale is no failure of the command: {view:?}");
     assert!(
         site.diary(job).lost().iter().all(|lost| *lost <= 1),

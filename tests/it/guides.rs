@@ -101,7 +101,7 @@ fn write_files(dir: &Path) {
 }
 
 /// The batch scripts of a guide: the lines around each `infill run`, starting at the first `#SBATCH`.
-fn scripts(guide: &str) -> Vec<String> {
+pub fn scripts(guide: &str) -> Vec<String> {
     let blocks = guide.split("\n\n");
     blocks
         .filter(|block| block.contains("    #SBATCH") && block.contains("infill run"))

@@ -28,6 +28,7 @@ mod doors;
 mod extended;
 mod faults;
 mod garbage;
+mod gpus;
 mod guard;
 mod guides;
 mod harness;

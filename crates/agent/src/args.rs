@@ -1,8 +1,7 @@
 //! The command lines of `infill run` and `infill worker`.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,14 +12,18 @@ use sha2::{Digest, Sha256};
 
 use infill_model::config::{ClientConfig, ConfigError};
 use infill_model::{
-    AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, LayerProfile, MOST_GPUS_A_NODE, RequestedSize,
-    RescaleCosts, RunSpec, ScalingCurve, is_valid_rate,
+    AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, GenerationMember, LayerProfile, MOST_GPUS_A_NODE,
+    NodeName, RequestedSize, RescaleCosts, RunSpec, ScalingCurve, is_valid_rate,
 };
 
 use super::exec_plans::ExecPlans;
 use super::identity;
 use super::launcher_detection;
 use super::layer_profile;
+use super::node_gpus::{self, GPUS_ON_NODE_VARIABLE};
+use super::progress::RUNNING_TOTAL;
+use super::run_signal::RunSignal;
+use super::slurm_context::env_variable;
 
 /// Longest waiting time that a flag may name, seconds: a week. That is longer than any job's limit that we
 /// have seen.
@@ -28,46 +31,6 @@ const MAX_WAIT_SECS: u32 = 7 * 86_400;
 
 /// Most local ranks on one node: four times the cores of today's largest nodes.
 const MAX_LOCAL_RANKS: u32 = MOST_GPUS_A_NODE;
-
-/// The variable in which Slurm says how many GPUs the job has on this node.
-pub(crate) const GPUS_ON_NODE_VARIABLE: &str = "SLURM_GPUS_ON_NODE";
-
-/// A signal by name or number, for `--signal`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunSignal(pub i32);
-
-/// The signals that a program can catch and that make sense as a request to save and exit.
-const STOP_SIGNALS: [(&str, i32); 6] = [
-    ("USR1", libc::SIGUSR1),
-    ("USR2", libc::SIGUSR2),
-    ("TERM", libc::SIGTERM),
-    ("INT", libc::SIGINT),
-    ("HUP", libc::SIGHUP),
-    ("QUIT", libc::SIGQUIT),
-];
-
-impl FromStr for RunSignal {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let name = text.to_ascii_uppercase();
-        let name = name.strip_prefix("SIG").unwrap_or(&name);
-        STOP_SIGNALS
-            .iter()
-            .find(|(known, number)| *known == name || number.to_string() == name)
-            .map(|(_, number)| RunSignal(*number))
-            .ok_or_else(|| "expected USR1, USR2, TERM, INT, HUP or QUIT".to_owned())
-    }
-}
-
-impl std::fmt::Display for RunSignal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match STOP_SIGNALS.iter().find(|(_, number)| *number == self.0) {
-            Some((name, _)) => f.write_str(name),
-            None => self.0.fmt(f),
-        }
-    }
-}
 
 /// Runs a training command as a malleable job
 #[derive(Args, Clone, Debug)]
@@ -176,11 +139,15 @@ pub struct CommandArgs {
     /// Seconds that the command gets to save and exit before it is killed
     #[arg(long, value_name = "SECS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
     pub grace: u32,
-    /// Number of processes of the command on each node, one for each local rank [default: 1]; torchrun and
-    /// similar launchers are started once and get the number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LOCAL_RANKS as i64))]
-    pub nproc_per_node: Option<u32>,
-    /// Read progress from the command's output: a regular expression with groups samples, step and loss
+    /// Number of processes of the command on each node, one for each local rank [default: one for each GPU of
+    /// a whole node, else 1]; torchrun and similar launchers are started once and get the number
+    #[arg(long, alias = "nproc-per-node", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LOCAL_RANKS as i64))]
+    pub workers_per_node: Option<u32>,
+    /// The number without that flag, once the agent knows its node.
+    #[arg(skip = 1u32)]
+    pub default_ranks: u32,
+    /// Read progress from the command's output: a regular expression with groups samples (since the last
+    /// line) or seen (in all so far), step, loss and total
     #[arg(long, value_name = "REGEX", value_parser = parse_regex)]
     pub progress_regex: Option<Regex>,
     /// Execution plans among which infill chooses, as `infill plans --help` describes them
@@ -260,31 +227,65 @@ impl CommandArgs {
         Duration::from_secs(self.daemon_patience.into())
     }
 
-    /// Processes of the command on each node according to `--nproc-per-node`; 1 without it.
+    /// Decides how many processes this node has by default: one for each GPU of a whole node. Where nodes are
+    /// shared, it is one for each worker.
+    pub(crate) fn settle_ranks(&mut self, member: &GenerationMember) {
+        let is_whole = !member.nodes.iter().any(NodeName::is_place);
+        let gpus = node_gpus::gpus_in(env_variable, GPUS_ON_NODE_VARIABLE).filter(|_| is_whole);
+        self.default_ranks = gpus.unwrap_or(1);
+    }
+
+    /// The name of the command if it starts the processes of its node itself.
+    pub(crate) fn launcher(&self) -> Option<&str> {
+        launcher_detection::launcher_name(&self.command)
+    }
+
+    /// Says once that the command starts the processes itself, if it does.
+    pub(crate) fn explain_launcher(&self) {
+        static SAID: Once = Once::new();
+        if let Some(program) = self.launcher() {
+            SAID.call_once(|| {
+                let processes = self.local_ranks();
+                tracing::info!(
+                    processes,
+                    "{program} starts a node's processes itself: infill starts it once a node"
+                );
+            });
+        }
+    }
+
+    /// Processes of the command on this node: by the launcher's own flag or ours, else by the node's GPUs.
     pub(crate) fn local_ranks(&self) -> u32 {
-        self.nproc_per_node.unwrap_or(1)
+        self.flagged_ranks().unwrap_or(self.default_ranks)
+    }
+
+    /// The number of processes on each node that a flag names. The launcher's own flag counts first.
+    fn flagged_ranks(&self) -> Option<u32> {
+        let of_launcher = launcher_detection::processes_per_node(&self.command);
+        of_launcher.filter(|ranks| (1..=MAX_LOCAL_RANKS).contains(ranks)).or(self.workers_per_node)
     }
 
     /// Processes that infill starts on each node: those of the command, or one launcher that starts them.
     pub(crate) fn started_ranks(&self) -> u32 {
-        if launcher_detection::is_launcher(&self.command) { 1 } else { self.local_ranks() }
+        if self.launcher().is_some() { 1 } else { self.local_ranks() }
     }
 
     /// Processes that launchers shall start on each node; `None` leaves them their own default. The default
-    /// of torchrun is one, which is too few for plans that divide the job's GPUs.
+    /// of torchrun is one, which is too few for nodes with several GPUs, and for plans that divide them.
     pub(crate) fn launched_ranks(&self) -> Option<u32> {
-        let from_flags = launcher_detection::processes_per_node(&self.command).or(self.nproc_per_node);
-        let has_plans = self.plans.is_some() && launcher_detection::is_launcher(&self.command);
-        from_flags.or_else(|| has_plans.then(|| self.ranks_per_node()))
+        let by_default = match self.plans.is_some() {
+            true => self.ranks_per_node(),
+            false => self.default_ranks,
+        };
+        let needs_number = self.launcher().is_some() && (self.plans.is_some() || by_default > 1);
+        self.flagged_ranks().or_else(|| needs_number.then_some(by_default))
     }
 
     /// Processes that train on each node, no matter what starts them. The number comes from the launcher's
     /// own flag, else from ours, else it is one for each GPU that the job has there.
     pub(crate) fn ranks_per_node(&self) -> u32 {
-        let ranks = launcher_detection::processes_per_node(&self.command)
-            .or(self.nproc_per_node)
-            .or_else(|| std::env::var(GPUS_ON_NODE_VARIABLE).ok()?.trim().parse().ok());
-        ranks.filter(|ranks| (1..=MAX_LOCAL_RANKS).contains(ranks)).unwrap_or(1)
+        let of_gpus = || node_gpus::gpus_in(env_variable, GPUS_ON_NODE_VARIABLE);
+        self.flagged_ranks().or_else(of_gpus).unwrap_or(1)
     }
 
     /// The command's execution plans for the daemon. `sizes`: the numbers of nodes that the user names.
@@ -365,7 +366,8 @@ impl CommandArgs {
             format!("--grace={}", self.grace),
             format!("--daemon-patience={}", self.daemon_patience),
         ];
-        words.extend(self.nproc_per_node.map(|n| format!("--nproc-per-node={n}")));
+        // The older name: an agent of the version before may read it.
+        words.extend(self.workers_per_node.map(|n| format!("--nproc-per-node={n}")));
         words.extend(self.progress_regex.as_ref().map(|r| format!("--progress-regex={}", r.as_str())));
         words.extend(self.plans.as_ref().map(|plans| format!("--plans={}", plans.to_json())));
         words.extend(self.no_prefix.then(|| "--no-prefix".to_owned()));
@@ -409,11 +411,16 @@ fn parse_requested_size(text: &str) -> Option<RequestedSize> {
 
 fn parse_regex(text: &str) -> Result<Regex, String> {
     let regex = Regex::new(text).map_err(|e| e.to_string())?;
-    let has_group = regex.capture_names().flatten().any(|name| ["samples", "step", "loss"].contains(&name));
-    if has_group {
+    let has_group = |wanted: &str| regex.capture_names().flatten().any(|name| name == wanted);
+    if has_group("samples") && has_group(RUNNING_TOTAL) {
+        return Err("expected a group (?<samples>…) for the samples since the last line, or (?<seen>…) for \
+                    those in all so far, and not both"
+            .to_owned());
+    }
+    if ["samples", RUNNING_TOTAL, "step", "loss"].into_iter().any(has_group) {
         Ok(regex)
     } else {
-        Err("expected a group (?<samples>…), (?<step>…) or (?<loss>…)".to_owned())
+        Err("expected a group (?<samples>…), (?<seen>…), (?<step>…) or (?<loss>…)".to_owned())
     }
 }
 

@@ -16,8 +16,9 @@ use infill_model::CommandExit;
 use super::oom_kills::OomKillCounter;
 use super::out_of_memory;
 use super::output::{OutputForwarder, OutputReader, OutputStream};
-use super::processes::{CommandProcesses, MARK_VARIABLE, send_signal};
+use super::processes::{CommandProcesses, MARK_VARIABLE, SignalHandling, send_signal};
 use super::progress::ProgressTally;
+use super::run_signal::RunSignal;
 
 /// Exit codes with which shells report that a program is missing, or cannot be run.
 const CODE_NOT_FOUND: i32 = 127;
@@ -35,6 +36,9 @@ const KILLED_WAIT: Duration = Duration::from_secs(5);
 
 /// How often we check whether strays are gone: the first and the longest interval.
 const STRAY_POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+
+/// A command that is killed within this time after its signal may just have been saving.
+const SHORT_WAIT: Duration = Duration::from_secs(10);
 
 /// How long we read on after the end. The last output of an ended process is in the pipe already; only a
 /// process that escaped us could keep the pipe open.
@@ -295,6 +299,12 @@ impl CommandSupervisor {
     }
 
     async fn kill_all(&mut self) {
+        if let Some(asked_at) = self.asked_at.filter(|_| !self.killed) {
+            let handling = self.processes.signal_handling(self.signal).await;
+            if let Some(why) = handling.and_then(|how| explain_kill(how, self.signal, asked_at.elapsed())) {
+                tracing::warn!("{why}");
+            }
+        }
         self.killed |= self.asked_at.is_some();
         self.kill_at = None;
         self.signal_all(libc::SIGKILL).await;
@@ -340,6 +350,25 @@ impl CommandSupervisor {
             }
         }
     }
+}
+
+/// Why a command that was asked to leave has to be killed, and what its owner may change. `None` if it had
+/// little time, and may just have been saving.
+fn explain_kill(handling: SignalHandling, signal: i32, waited: Duration) -> Option<String> {
+    let name = RunSignal(signal);
+    let does = match handling {
+        SignalHandling::Ignored => "ignores",
+        SignalHandling::Blocked => "blocks",
+        SignalHandling::Taken if waited < SHORT_WAIT => return None,
+        SignalHandling::Taken => {
+            return Some(format!(
+                "the command has not ended {:.0} s after SIG{name}, and is killed; if its libraries take the \
+                 signal (NCCL of 2022 does), choose another --signal",
+                waited.as_secs_f64()
+            ));
+        }
+    };
+    Some(format!("the command {does} SIG{name}, and is killed; choose another --signal"))
 }
 
 async fn sleep_until_set(time: Option<Instant>) {
@@ -401,54 +430,4 @@ fn build_command(words: &[String], variables: &[EnvVariable]) -> std::io::Result
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::oom_kills::tests::Fake;
-    use super::*;
-
-    const JOB: &str = "system.slice/slurmstepd.scope/job_17";
-
-    /// Runs a shell script, which finds the counter of kills in `$1`. Returns how it ended, and whether
-    /// memory ran out.
-    async fn run(fake: &Fake, job: u32, script: &str) -> (CommandOutcome, bool) {
-        let file = fake.say(JOB, 5);
-        let tally = ProgressTally::new();
-        let words = ["sh", "-c", script, "sh", &file.display().to_string()].map(str::to_owned);
-        let mut running = RunningCommand::start(LaunchSpec {
-            words: words.to_vec(),
-            ranks: vec![(0, Vec::new()), (1, vec![("SECOND".into(), "1".to_owned())])],
-            remote: None,
-            mark: format!("{}.{job}", file.display()),
-            signal: libc::SIGUSR1,
-            output: OutputForwarder::to_writers(tokio::io::sink(), tokio::io::sink(), false),
-            regex: None,
-            tally: tally.clone(),
-            kills: fake.kills(job),
-        });
-        (running.wait_for_end().await, tally.ran_out_of_memory())
-    }
-
-    #[tokio::test]
-    async fn a_command_that_the_kernel_kills_for_memory_ran_out_of_memory() {
-        const COUNTED: &str = "echo oom_kill 6 >\"$1\"; ";
-        const SECOND: &str = "test -n \"$SECOND\" && exec sleep 60; ";
-        let fake = Fake::new();
-        let cases = [
-            // The kernel kills a rank, the child of a shell, or the child of a launcher.
-            (17, format!("{SECOND}{COUNTED}kill -9 $$"), 137, true),
-            (17, format!("{SECOND}{COUNTED}sh -c 'kill -9 $$'; exit $?"), 137, true),
-            (17, format!("{SECOND}{COUNTED}exit 1"), 1, true),
-            // If other jobs are in the cgroup too, the kill counts only for a command that was killed.
-            (9, format!("{SECOND}{COUNTED}kill -9 $$"), 137, true),
-            (9, format!("{SECOND}{COUNTED}exit 1"), 1, false),
-            // Someone else killed it.
-            (17, format!("{SECOND}kill -9 $$"), 137, false),
-            // It went on without the killed process.
-            (17, format!("{COUNTED}exit 0"), 0, false),
-        ];
-        for (job, script, code, ran_out) in cases {
-            let (ended, found_out_of_memory) = run(&fake, job, &script).await;
-            assert_eq!((ended.exit.code, found_out_of_memory), (code, ran_out), "job {job}: {script}");
-            assert_eq!(ended.failed_unasked, code != 0, "{script}");
-        }
-    }
-}
+mod tests;

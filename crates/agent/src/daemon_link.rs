@@ -14,6 +14,7 @@ use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use tokio::time::Instant;
 
 use super::http_client;
+use super::node_network::{self, free_port};
 use infill_api::{
     AgentHello, AgentPoll, AgentReport, AgentRole, AgentWelcome, BodyProof, Capability, CapabilitySet,
     ErrorBody, MAX_POLL_SECS, PROTOCOL, RawAssignment, ReportReceipt,
@@ -21,7 +22,7 @@ use infill_api::{
     daemon_urls, headers, routes,
     seal::request_digest,
 };
-use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, error_causes};
+use infill_model::{AgentEvent, Credential, GpuUse, JobId, NodeName, RunSpec, error_causes};
 
 use super::identity::{IdentityError, IdentityProvider, ProofPurpose};
 use super::signed_session::{self, DaemonAnswer, DaemonSession};
@@ -41,9 +42,6 @@ const BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(200), Duratio
 
 /// Time to leave, until the daemon has sent the site's.
 const DEFAULT_LEAVE: Duration = Duration::from_secs(2);
-
-/// The port that is reported for a node without a free port: PyTorch's default.
-const FALLBACK_PORT: u16 = 29500;
 
 /// The running generation if nothing runs. Generations begin at 1.
 const NO_GENERATION: u64 = 0;
@@ -139,6 +137,10 @@ struct LinkState {
     away_since: Option<Instant>,
     /// How long a preempted worker may take to save.
     leave: Duration,
+    /// How many of the GPUs that the job holds here the command uses.
+    gpus: Option<GpuUse>,
+    /// The network interface at which other nodes reach us, if it could be found.
+    interface: Option<String>,
 }
 
 impl DaemonLink {
@@ -162,6 +164,8 @@ impl DaemonLink {
                 refused: false,
                 away_since: None,
                 leave: DEFAULT_LEAVE,
+                gpus: None,
+                interface: None,
             }),
             request_gate: Arc::default(),
         })
@@ -174,6 +178,21 @@ impl DaemonLink {
     /// Notes which generation's command runs, for the next hello.
     pub(crate) fn set_running_generation(&self, generation: Option<u64>) {
         self.running.store(generation.unwrap_or(NO_GENERATION), Ordering::Relaxed);
+    }
+
+    /// The generation whose command runs.
+    pub(crate) fn running_generation(&self) -> Option<u64> {
+        Some(self.running.load(Ordering::Relaxed)).filter(|generation| *generation != NO_GENERATION)
+    }
+
+    /// Notes how the command uses the job's GPUs here, for all further reports.
+    pub(crate) fn set_gpu_use(&self, gpus: Option<GpuUse>) {
+        self.state().gpus = gpus;
+    }
+
+    /// The network interface at which other nodes reach us, if it could be found.
+    pub(crate) fn interface(&self) -> Option<String> {
+        self.state().interface.clone()
     }
 
     /// How long a preempted worker may take to save.
@@ -256,7 +275,8 @@ impl DaemonLink {
     pub async fn send_report(&self, events: Vec<AgentEvent>) -> Result<Vec<String>, LinkError> {
         let _permit = self.request_gate.read().await;
         let RequestContext { session, node, epoch } = self.request_context().await?;
-        let body = AgentReport { job: self.config.job, node, events };
+        let gpus = self.state().gpus;
+        let body = AgentReport { job: self.config.job, node, events, gpus };
         let answer: Result<serde_json::Value, _> =
             self.send_to_any(routes::AGENT_REPORT, &session, &body, ANSWER_TIMEOUT).await;
         self.forget_if_unknown(&answer, epoch).await;
@@ -272,7 +292,15 @@ impl DaemonLink {
             Some(session) => session.clone(),
             None => {
                 let (welcome, session) = self.say_hello().await?;
-                self.state().accepted = true;
+                let interface = match &welcome.address {
+                    Some(address) => node_network::interface_of(address).await,
+                    None => None,
+                };
+                {
+                    let mut link = self.state();
+                    link.accepted = true;
+                    link.interface = interface;
+                }
                 state.place = welcome.place;
                 state.epoch += 1;
                 state.session.insert(Arc::new(session)).clone()
@@ -468,17 +496,4 @@ impl Backoff {
     pub fn reset(&mut self) {
         self.0 = BACKOFF_RANGE.0;
     }
-}
-
-/// Whether a program listens at this TCP port of this node.
-pub(crate) fn is_taken(port: u16) -> bool {
-    let bound = std::net::TcpListener::bind(("0.0.0.0", port));
-    bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
-}
-
-/// A TCP port that is free on this node now.
-pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind(("0.0.0.0", 0))
-        .and_then(|listener| listener.local_addr())
-        .map_or(FALLBACK_PORT, |address| address.port())
 }

@@ -12,6 +12,7 @@ use infill_model::{GenerationMember, JobId, NodeName};
 use super::args::CommandArgs;
 use super::command::EnvVariable;
 use super::exec_plans::ExecPlans;
+use super::node_network::interface_variables;
 use super::step::KEPT_CPUS_PER_TASK;
 
 /// The part of the environment that is the same for all generations and local ranks.
@@ -33,6 +34,8 @@ pub(crate) struct CommandEnvironment<'a> {
     pub cpus_per_task: Option<String>,
     /// Number of threads that all processes on this node may start together; `None` for no limit.
     pub threads: Option<u32>,
+    /// The network interface at which other nodes reach us, if it is known.
+    pub interface: Option<String>,
     /// `TORCHELASTIC_SIGNALS_TO_HANDLE` of the user.
     pub elastic_signals: Option<String>,
     /// Name of the rescale signal, without SIG.
@@ -53,6 +56,7 @@ impl<'a> CommandEnvironment<'a> {
             control: None,
             cpus_per_task: None,
             threads: None,
+            interface: None,
             elastic_signals: None,
             signal: common.signal.to_string(),
             plans: common.plans.as_ref(),
@@ -89,6 +93,8 @@ impl CommandEnvironment<'_> {
         let ranks = self.launched_ranks.unwrap_or(self.local_ranks).max(1);
         let threads = self.threads.map(|cpus| (cpus / ranks).max(1));
         all.extend(threads.map(|threads| ("OMP_NUM_THREADS", threads.to_string())));
+        let is_set = |name: &str| std::env::var_os(name).is_some();
+        all.extend(interface_variables(self.interface.as_deref(), is_set));
         // Without a meeting, no message would give the processes their place, and they would wait forever.
         let control = self.control.filter(|_| member.meeting.is_some());
         all.extend(control.map(|path| ("INFILL_CONTROL", path.display().to_string())));
@@ -179,10 +185,13 @@ pub(crate) fn kept_cpus_per_task() -> Option<String> {
     std::env::var(KEPT_CPUS_PER_TASK).ok()
 }
 
-/// How many threads the command may start if it has `cpus` CPUs of a shared node; `None` if the user sets
-/// `OMP_NUM_THREADS`.
-pub(crate) fn omp_threads(cpus: Option<u32>) -> Option<u32> {
-    cpus.filter(|_| std::env::var_os("OMP_NUM_THREADS").is_none())
+/// How many threads the command may start; `None` for no limit. `cpus`: the CPUs of its share of the node, if
+/// it has only a share. Without a limit, each of several processes would start a thread for each CPU. The user's
+/// `OMP_NUM_THREADS` wins.
+pub(crate) fn omp_threads(cpus: Option<u32>, common: &CommandArgs) -> Option<u32> {
+    let all = std::thread::available_parallelism().ok().and_then(|all| u32::try_from(all.get()).ok());
+    let shared_by_ranks = all.filter(|_| common.local_ranks() > 1);
+    cpus.or(shared_by_ranks).filter(|_| std::env::var_os("OMP_NUM_THREADS").is_none())
 }
 
 #[cfg(test)]
@@ -212,6 +221,7 @@ mod tests {
             control: None,
             cpus_per_task: None,
             threads: Some(5),
+            interface: None,
             elastic_signals: None,
             plans: None,
             signal: "USR1".to_owned(),
@@ -246,6 +256,7 @@ mod tests {
             control: None,
             cpus_per_task: None,
             threads: Some(8),
+            interface: None,
             elastic_signals: None,
             plans: None,
             signal: "USR1".to_owned(),
@@ -278,6 +289,7 @@ mod tests {
             control: Some(Path::new("/run/c")),
             cpus_per_task: Some("8".to_owned()),
             threads: None,
+            interface: None,
             elastic_signals: None,
             plans: None,
             signal: "USR1".to_owned(),

@@ -317,7 +317,7 @@ impl RunPlan {
             let allowed = allowed.map_or_else(|| format!("1-{MAX_DIVIDED_SIZE}"), AllowedSizes::to_string);
             return Err(format!(
                 "plan {:?}: tp × pp = {per_replica} processes share a model. With {ranks} on each node, none of the \
-                 sizes {allowed} has a multiple of that. --nproc-per-node sets the processes of a node; the default \
+                 sizes {allowed} has a multiple of that. --workers-per-node sets the processes of a node; the default \
                  is one for each of its GPUs",
                 self.name
             ));

@@ -17,7 +17,7 @@ use infill_model::{GenerationMember, NodeName, hostlist};
 
 use super::args::{CommandArgs, RunArgs};
 use super::command::{LaunchSpec, RemoteLauncher, RunningCommand};
-use super::environment::{CommandEnvironment, kept_cpus_per_task};
+use super::environment::{CommandEnvironment, kept_cpus_per_task, omp_threads};
 use super::executable;
 use super::oom_kills::OomKillCounter;
 use super::output::OutputForwarder;
@@ -125,7 +125,9 @@ pub(crate) fn remote_launcher(
 pub async fn run_own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
     let context = SlurmContext::from_env(env_variable).context("infill own-node must run in a job step")?;
     let member = read_member(env_variable)?;
-    let common = &args.common;
+    let mut common = args.common;
+    common.settle_ranks(&member);
+    let common = &common;
     let home = RuntimeDir::create_for(&context).context("cannot make the private directory")?;
     home.clear_previous_run();
     let socket = home.progress_socket();
@@ -135,6 +137,7 @@ pub async fn run_own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
     let mut signals = listen_for_signals().context("cannot listen for signals")?;
     let environment = CommandEnvironment {
         cpus_per_task: kept_cpus_per_task(),
+        threads: omp_threads(None, common),
         elastic_signals: env_variable("TORCHELASTIC_SIGNALS_TO_HANDLE"),
         ..CommandEnvironment::from_args(common, context.job, &socket)
     };

@@ -20,24 +20,21 @@ const PROCESSES_FLAGS: [&str; 2] = ["--nproc-per-node", "--nproc_per_node"];
 /// Options of Python whose value is the next word.
 const PYTHON_WITH_VALUE: [&str; 3] = ["-X", "-W", "--check-hash-based-pycs"];
 
-/// Whether the command is a launcher. A launcher behind another program, such as a container's, is not
-/// recognised.
-pub(crate) fn is_launcher(command: &[String]) -> bool {
+/// The name of the launcher that the command is; `None` for other commands. A launcher behind another
+/// program, such as a container's, is not recognised.
+pub(crate) fn launcher_name(command: &[String]) -> Option<&str> {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    match skip_env(&words).split_first() {
-        Some((program, _)) if LAUNCHER_PROGRAMS.contains(&file_name(program)) => true,
-        Some((program, rest)) if file_name(program).starts_with("python") => {
-            python_module(rest).is_some_and(|module| LAUNCHER_MODULES.contains(&module))
-        }
-        _ => false,
+    let (program, rest) = skip_env(&words).split_first()?;
+    let program = file_name(program);
+    if program.starts_with("python") {
+        return python_module(rest).filter(|module| LAUNCHER_MODULES.contains(module));
     }
+    Some(program).filter(|program| LAUNCHER_PROGRAMS.contains(program))
 }
 
 /// How many processes the launcher starts on each node according to its own flag, if that is a number.
 pub(crate) fn processes_per_node(command: &[String]) -> Option<u32> {
-    if !is_launcher(command) {
-        return None;
-    }
+    launcher_name(command)?;
     let at = command.iter().position(|word| PROCESSES_FLAGS.contains(&flag_of(word)))?;
     let value = command[at].split_once('=').map(|(_, value)| value);
     value.or_else(|| command.get(at + 1).map(String::as_str))?.parse().ok()
@@ -48,7 +45,7 @@ fn flag_of(word: &str) -> &str {
 }
 
 /// The command without `env NAME=VALUE …` before it.
-fn skip_env<'a>(words: &'a [&'a str]) -> &'a [&'a str] {
+fn skip_env<'a, 'w>(words: &'w [&'a str]) -> &'w [&'a str] {
     match words.split_first() {
         Some((program, rest)) if file_name(program) == "env" => {
             let set = rest.iter().take_while(|word| !word.starts_with('-') && word.contains('=')).count();
@@ -95,7 +92,7 @@ mod tests {
             "accelerate-launch train.py",
             "deepspeed train.py",
         ] {
-            assert!(is_launcher(&words(line)), "{line}");
+            assert!(launcher_name(&words(line)).is_some(), "{line}");
         }
         for line in [
             "",
@@ -108,7 +105,7 @@ mod tests {
             "env",
             "my-torchrun train.py",
         ] {
-            assert!(!is_launcher(&words(line)), "{line}");
+            assert_eq!(launcher_name(&words(line)), None, "{line}");
         }
     }
 

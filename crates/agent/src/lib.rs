@@ -13,15 +13,17 @@
 //! | `step` | makes the batch script's `infill run` a job step, so that preemption reaches it at once |
 //! | `script_end` | ends the batch script around `infill run` when the node is wanted |
 //! | `worker`, `worker_input`, `decide` | the worker's loop and its events; decides what to do next |
-//! | `signals`, `time_limit` | signals of Slurm and users; the end of the job's time |
+//! | `signals`, `run_signal`, `time_limit` | signals of Slurm and users; the end of the job's time |
 //! | `train_alone` | training without the daemon |
 //! | `daemon_loops`, `daemon_link`, `outbox` | poll and report; send requests; keep events that wait |
 //! | `http_client`, `signed_session` | HTTP clients for the daemon; messages that prove their sender |
 //! | `identity` | proves who we are, and checks who the daemon is |
 //! | `command`, `processes`, `environment` | starts, stops and finds the user's command; its variables |
+//! | `node_network` | the ports of this node, and the network interface that other nodes reach |
 //! | `output`, `progress` | the command's output, and its reports of progress |
 //! | `out_of_memory`, `oom_kills` | whether the command ran out of memory |
 //! | `launcher_detection` | recognises commands that start a node's processes themselves |
+//! | `node_gpus`, `gpu_use` | the GPUs of a whole node: how many a step asks for, and whether they are used |
 //! | `control`, `sealing` | messages and secrets for a command that stays alive over changes |
 //! | `cpu_binding` | keeps to the CPUs that Slurm gave, where the worker has a part of its node |
 //! | `extended_allocation` | the own nodes of a main job that wings extend |
@@ -42,16 +44,20 @@ mod environment;
 mod exec_plans;
 pub mod executable;
 mod extended_allocation;
+mod gpu_use;
 pub mod http_client;
 pub mod identity;
 mod launcher_detection;
 mod layer_profile;
+mod node_gpus;
+mod node_network;
 mod oom_kills;
 mod out_of_memory;
 mod outbox;
 mod output;
 mod processes;
 mod progress;
+mod run_signal;
 mod runtime_dir;
 mod script_end;
 mod sealing;
@@ -81,9 +87,10 @@ use anyhow::Context;
 use infill_api::AgentRole;
 use infill_model::{JobId, NodeName, RunSpec};
 
-pub use args::{CommandArgs, RunArgs, RunSignal, SpecArgs, WorkerArgs};
+pub use args::{CommandArgs, RunArgs, SpecArgs, WorkerArgs};
 pub use exec_plans::{ExecPlans, PlansError, RunPlan};
 pub use extended_allocation::{OwnNodeArgs, run_own_node};
+pub use run_signal::RunSignal;
 pub use script_end::{SentryArgs, run_sentry};
 
 use daemon_link::{DaemonLink, LinkConfig};
@@ -182,6 +189,7 @@ async fn run_lead(
             (dir, needed)
         }),
         share: wings::lead_share_options(env_variable),
+        gpus: node_gpus::wing_option(env_variable),
         output: args.output_file,
         error: args.error_file,
     };

@@ -38,6 +38,14 @@ impl CommandProcesses {
         !self.find_processes(true).await.is_empty()
     }
 
+    /// How the command's processes take a signal: the way of the first that does not catch it, else of any.
+    /// `None` if none of them lives.
+    pub async fn signal_handling(&self, signal: i32) -> Option<SignalHandling> {
+        let pids = self.find_processes(true).await;
+        let status = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/status")).ok();
+        pids.into_iter().filter_map(|pid| SignalHandling::from_status(&status(pid)?, signal)).min()
+    }
+
     async fn find_processes(&self, in_groups: bool) -> Vec<i32> {
         let processes = self.clone();
         // Reading /proc takes 10 ms and more on a node with thousands of processes.
@@ -55,6 +63,33 @@ impl CommandProcesses {
             }
         }
         found
+    }
+}
+
+/// How a process takes a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SignalHandling {
+    /// The kernel drops the signal for it.
+    Ignored,
+    /// It holds the signal back.
+    Blocked,
+    /// Something in it handles the signal, or it would die of it.
+    Taken,
+}
+
+impl SignalHandling {
+    /// Reads it from `/proc/PID/status`; `None` if the text has no masks of signals.
+    fn from_status(text: &str, signal: i32) -> Option<SignalHandling> {
+        let bit = 1u64.checked_shl(u32::try_from(signal).ok()?.checked_sub(1)?)?;
+        let has = |field: &str| {
+            let mask = text.lines().find_map(|line| line.strip_prefix(field))?;
+            Some(u64::from_str_radix(mask.trim(), 16).ok()? & bit != 0)
+        };
+        Some(match (has("SigIgn:")?, has("SigBlk:")?) {
+            (true, _) => SignalHandling::Ignored,
+            (false, true) => SignalHandling::Blocked,
+            (false, false) => SignalHandling::Taken,
+        })
     }
 }
 
@@ -90,4 +125,28 @@ fn live_group(pid: i32) -> Option<i32> {
 pub(crate) fn send_signal(target: i32, signal: i32) {
     // SAFETY: kill has no preconditions. It fails if the target is gone, which does no harm.
     unsafe { libc::kill(target, signal) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_of_signals_are_read() {
+        let read = |text: &str| SignalHandling::from_status(text, libc::SIGUSR1);
+        assert_eq!(
+            read("SigBlk:\t0000000000000000\nSigIgn:\t0000000000000200\n"),
+            Some(SignalHandling::Ignored)
+        );
+        assert_eq!(
+            read("SigBlk:\t0000000000000200\nSigIgn:\t0000000000001000\n"),
+            Some(SignalHandling::Blocked)
+        );
+        assert_eq!(
+            read("SigBlk:\t0000000000000000\nSigIgn:\t0000000000000100\n"),
+            Some(SignalHandling::Taken)
+        );
+        assert_eq!(read("Name:\tpython\n"), None);
+        assert_eq!(SignalHandling::from_status("SigIgn:\t0\nSigBlk:\t0\n", 0), None);
+    }
 }

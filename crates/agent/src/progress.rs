@@ -7,6 +7,8 @@
 //! - `total=N`: how many steps there will be in all, or samples if the command reports no steps
 //! - `saved=SECS`: a checkpoint was saved because of the rescale signal
 //!
+//! A line of output may have the running total of samples instead (`seen`), as most programs print it.
+//!
 //! Words with other keys are ignored.
 
 use std::io;
@@ -18,6 +20,9 @@ use regex::bytes::Regex;
 use tokio::net::UnixDatagram;
 
 use super::out_of_memory;
+
+/// The group of an expression that has the running total of samples.
+pub(crate) const RUNNING_TOTAL: &str = "seen";
 
 /// Longest datagram that is read; a longer one is cut, and its last word may be lost.
 const MAX_DATAGRAM_BYTES: usize = 4096;
@@ -103,6 +108,8 @@ struct TallyCounts {
     saved: Option<Instant>,
     /// When the command's output, or the kernel, last showed that memory ran out.
     out_of_memory_at: Option<Instant>,
+    /// The last running total of samples that a line of output had; `None` before the first.
+    seen: Option<f64>,
     /// Number of bad messages.
     bad_messages: u64,
     next_warning: u64,
@@ -117,6 +124,7 @@ impl ProgressTally {
             anchor: Instant::now(),
             saved: None,
             out_of_memory_at: None,
+            seen: None,
             bad_messages: 0,
             next_warning: FIRST_WARNING,
         })))
@@ -133,6 +141,7 @@ impl ProgressTally {
         counts.last = None;
         counts.saved = None;
         counts.out_of_memory_at = None;
+        counts.seen = None;
         counts.anchor = Instant::now();
     }
 
@@ -165,17 +174,30 @@ impl ProgressTally {
             self.note_out_of_memory();
         }
         let Some(found) = regex.and_then(|regex| regex.captures(line)) else { return };
+        let text_of = |key| found.name(key).and_then(|group| std::str::from_utf8(group.as_bytes()).ok());
         let mut message = ProgressMessage::default();
         for key in ["samples", "step", "loss", "total"] {
-            let value = found.name(key).and_then(|group| std::str::from_utf8(group.as_bytes()).ok());
-            if let Some(value) = value
-                && message.set_field(key, value).is_none()
-            {
+            if text_of(key).is_some_and(|value| message.set_field(key, value).is_none()) {
                 self.count_bad_message(line.len());
                 return;
             }
         }
+        if let Some(value) = text_of(RUNNING_TOTAL) {
+            match value.parse().ok().filter(|total| (0.0..=MAX_SAMPLES).contains(total)) {
+                Some(total) => message.samples = self.samples_until(total),
+                None => return self.count_bad_message(line.len()),
+            }
+        }
         self.add_message(message);
+    }
+
+    /// The samples between the last running total and this one. The first total counts for nothing, because
+    /// the command may have begun at a checkpoint. Ranks that print the same total count once. A total that
+    /// falls starts another count.
+    fn samples_until(&self, total: f64) -> f64 {
+        let mut counts = self.counts();
+        let before = counts.seen.replace(total);
+        before.map_or(0.0, |before| (total - before).max(0.0))
     }
 
     fn add_message(&self, message: ProgressMessage) {
@@ -316,6 +338,27 @@ mod tests {
             ProgressMessage { samples: 64.0, step: Some(3), ..ProgressMessage::default() }
         );
         assert_eq!(tally.counts().bad_messages, 1);
+    }
+
+    #[test]
+    fn a_running_total_counts_by_its_differences() {
+        let regex = Regex::new(r"consumed samples: *(?<seen>\S+)").unwrap();
+        let tally = ProgressTally::new();
+        let samples_after = |totals: &[&str]| {
+            for total in totals {
+                tally.add_line(Some(&regex), format!("consumed samples: {total} | loss\n").as_bytes());
+            }
+            tally.take().map(|(sum, _)| sum.samples)
+        };
+        // It went on from a checkpoint, which the first line does not tell.
+        assert_eq!(samples_after(&["6400"]), None);
+        assert_eq!(samples_after(&["6464", "6528"]), Some(128.0));
+        assert_eq!(samples_after(&["6528"]), None, "another rank prints the same");
+        assert_eq!(samples_after(&["64", "128"]), Some(64.0), "another count");
+        assert_eq!(samples_after(&["many", "-1", "1e300"]), None);
+        assert_eq!(tally.counts().bad_messages, 3);
+        tally.restart();
+        assert_eq!(samples_after(&["9000", "9064"]), Some(64.0), "another generation");
     }
 
     #[tokio::test]

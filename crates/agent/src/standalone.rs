@@ -6,8 +6,8 @@ use infill_model::{GenerationMember, JobId, NodeName};
 
 use super::args::RunArgs;
 use super::command::{LaunchSpec, RunningCommand};
-use super::daemon_link::free_port;
 use super::environment::CommandEnvironment;
+use super::node_network::free_port;
 use super::output::OutputForwarder;
 use super::progress::{self, ProgressTally};
 use super::runtime_dir::RuntimeDir;

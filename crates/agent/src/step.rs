@@ -15,8 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::args::{GPUS_ON_NODE_VARIABLE, RunArgs};
+use super::args::RunArgs;
 use super::executable;
+use super::node_gpus::{self, GPUS_ON_NODE_VARIABLE};
 use super::runtime_dir::{AgentEnd, AgentPhase, RuntimeDir};
 use super::script_end;
 use super::signals::EXIT_TERMINATED;
@@ -74,6 +75,9 @@ pub(crate) async fn run_step(args: &RunArgs, context: &SlurmContext) -> io::Resu
     script_end::dismiss_sentries(context.job).await;
     let home = RuntimeDir::create_for(context)?;
     let mut signals = forwarded_signals()?;
+    let gpus =
+        node_gpus::step_gpus(args.spec.extend.is_some(), context, &SlurmPrograms::default(), env_variable)
+            .await;
     let mut revivals = 0;
     let mut asked_to_end = false;
     let mut node_is_lost = false;
@@ -86,7 +90,7 @@ pub(crate) async fn run_step(args: &RunArgs, context: &SlurmContext) -> io::Resu
                 break EXIT_TERMINATED;
             }
             home.clear_previous_run();
-            let mut child = Command::from(srun_command(args, home.path())?).spawn()?;
+            let mut child = Command::from(srun_command(args, home.path(), gpus)?).spawn()?;
             let end = wait_for_srun(&mut child, &mut signals, &mut asked_to_end, wanted.as_mut()).await?;
             let Some(code) = end else {
                 node_is_lost = true;
@@ -221,7 +225,9 @@ pub(crate) fn forward_signal(child: &Child, signal: i32) {
     }
 }
 
-fn srun_command(args: &RunArgs, home: &Path) -> io::Result<std::process::Command> {
+/// The command that starts the agent's step. `gpus`: how many GPUs the step asks for, if the job has not
+/// requested any.
+fn srun_command(args: &RunArgs, home: &Path, gpus: Option<u32>) -> io::Result<std::process::Command> {
     let mut words = std::env::args_os().skip(1).collect::<Vec<_>>();
     // Our flags must come after the subcommand, wherever the global flags are. So they go just before the
     // `--` of the command.
@@ -237,6 +243,7 @@ fn srun_command(args: &RunArgs, home: &Path) -> io::Result<std::process::Command
     let mut srun = std::process::Command::new("srun");
     srun.args(SRUN_OPTIONS)
         .args(["--nodes=1", "--ntasks=1"])
+        .args(gpus.map(|gpus| format!("--gres=gpu:{gpus}")))
         .arg(executable::program_path_here()?)
         .args(words);
     if let Ok(cpus) = std::env::var("SLURM_CPUS_PER_TASK") {
@@ -249,7 +256,12 @@ fn srun_command(args: &RunArgs, home: &Path) -> io::Result<std::process::Command
         // A step cannot have more GPUs than its node.
         srun.env_remove(GPUS_WANTED);
     }
-    tracing::debug!(command = ?args.common.command, "starting the job step");
+    // A job that another job has submitted inherits the variable.
+    match env_variable(GPUS_ON_NODE_VARIABLE) {
+        Some(held) => srun.env(node_gpus::HELD_VARIABLE, held),
+        None => srun.env_remove(node_gpus::HELD_VARIABLE),
+    };
+    tracing::debug!(command = ?args.common.command, ?gpus, "starting the job step");
     Ok(srun)
 }
 

@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep};
 
 use infill_model::{GenerationMember, JobId, NodeName, wing_name};
 
-use super::daemon_link::{DaemonLink, free_port};
+use super::daemon_link::DaemonLink;
+use super::node_network::free_port;
 use super::slurm_programs::{SlurmPrograms, run_program};
 use super::worker_input::{SilenceGuard, WorkerInput};
 

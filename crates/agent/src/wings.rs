@@ -10,9 +10,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use infill_model::{AgentEvent, JobId, WingOrder, order_from_comment, wing_comment, wing_name};
+use infill_model::{AgentEvent, JobId, NodeName, WingOrder, order_from_comment, wing_comment, wing_name};
 
 use super::executable;
+use super::node_gpus;
 use super::slurm_programs::{RunError, SlurmPrograms, run_program};
 use super::step::{KEPT_CPUS_PER_TASK, SHARE_VARIABLES, SRUN_OPTIONS};
 use super::watcher;
@@ -38,6 +39,9 @@ pub(crate) struct WingJob {
     pub dir: Option<(PathBuf, bool)>,
     /// The owner's options of sbatch for the CPUs and memory that come with a GPU, where GPUs are lent.
     pub share: Vec<String>,
+    /// The option of `srun`, for a shell, for the GPUs of a wing on whole nodes, unless the job requested
+    /// some.
+    pub gpus: Option<String>,
     /// The lead's standard output, if it is a file.
     pub output: Option<PathBuf>,
     /// The lead's standard error, if it is a file.
@@ -166,7 +170,8 @@ impl WingSubmitter {
         let program = executable::program_path()
             .map_err(|e| RunError::Failed(format!("cannot find the path of infill: {e}")))?;
         let text =
-            run_program(&self.programs.sbatch, &args, &self.wing_script(&program)?, PROGRAM_TIMEOUT).await?;
+            run_program(&self.programs.sbatch, &args, &self.wing_script(order, &program)?, PROGRAM_TIMEOUT)
+                .await?;
         // "123" or "123;cluster".
         let id = text.trim().split(';').next().and_then(|id| id.parse().ok());
         id.map(JobId).ok_or_else(|| RunError::Failed(format!("sbatch answered {:?}", text.trim())))
@@ -224,10 +229,8 @@ impl WingSubmitter {
 
     /// The batch script of a wing: one worker on each of its nodes. Its output goes to the files of the
     /// lead's output, if these can be written there.
-    fn wing_script(&self, program: &Path) -> Result<String, RunError> {
-        let mut words = vec!["srun".to_owned()];
-        words.extend(SRUN_OPTIONS.map(str::to_owned));
-        words.push(program.display().to_string());
+    fn wing_script(&self, order: &WingOrder, program: &Path) -> Result<String, RunError> {
+        let mut words = vec![program.display().to_string()];
         words.extend([
             "worker".to_owned(),
             format!("--lead={}", self.job.lead),
@@ -239,14 +242,26 @@ impl WingSubmitter {
         }
         words.extend(self.job.worker_args.iter().cloned());
         let line = shlex::try_join(words.iter().map(String::as_str)).map_err(quote_failure)?;
+        let mut srun = shlex::try_join(std::iter::once("srun").chain(SRUN_OPTIONS)).map_err(quote_failure)?;
         let mut script = format!("#!/bin/sh\nunset {}\n", SHARE_VARIABLES.join(" "));
+        script += node_gpus::WING_LINES;
+        if let Some(gpus) = self.gpu_option(order) {
+            srun = format!("{srun} {gpus}");
+        }
         for (file, redirection, also) in [(&self.job.output, ">>", " 2>&1"), (&self.job.error, "2>>", "")] {
             let Some(file) = file else { continue };
             let name = file.display().to_string();
             let name = shlex::try_quote(&name).map_err(quote_failure)?;
             script += &format!("(: >>{name}) 2>/dev/null && exec {redirection}{name}{also}\n");
         }
-        Ok(format!("{script}{}exec {line}\n", watcher::WATCHER_LINES))
+        Ok(format!("{script}{}exec {srun} {line}\n", watcher::WATCHER_LINES))
+    }
+
+    /// The option of `srun` for the GPUs of a wing's step. A request of the job counts for its steps anyway.
+    fn gpu_option(&self, order: &WingOrder) -> Option<&str> {
+        let is_chosen = order.gres.as_deref().is_some_and(node_gpus::names_gpus);
+        let is_shared = order.nodes.iter().any(NodeName::is_place);
+        self.job.gpus.as_deref().filter(|_| !is_chosen && !is_shared)
     }
 }
 
@@ -315,17 +330,14 @@ mod tests {
             worker_args: Vec::new(),
             url: String::new(),
             share: given,
+            gpus: Some(ALL_GPUS.to_owned()),
             dir: None,
             output: None,
             error: None,
         };
         let submitter = WingSubmitter::new(job, PathBuf::from("/none"), SlurmPrograms::default());
         let options = |words: &str, node: &str| {
-            let order = format!(
-                r#"{{"order": 7, "nodes": ["{node}"], "time_limit_mins": 5, "partition": "infill", "qos": null,
-                    "account": null, "gres": "gpu:1"{words}}}"#
-            );
-            let order: WingOrder = serde_json::from_str(&order).unwrap();
+            let order = order_on(node, &format!("\"gpu:1\"{words}"));
             let args = submitter.sbatch_args(&order);
             args.into_iter()
                 .filter(|arg| arg.starts_with("--cpus") || arg.starts_with("--mem"))
@@ -339,6 +351,44 @@ mod tests {
         let both = r#", "cpus": 12, "memory_mib": 64000"#;
         assert_eq!(options(both, "n1:2"), "--cpus-per-task=12 --mem=64000M");
         assert_eq!(options(both, "n1"), "--mem=0", "a wing on a whole node gets all of it");
+    }
+
+    /// As the agent of a lead with all GPUs of its node writes it.
+    const ALL_GPUS: &str = r#"${SLURM_GPUS_ON_NODE:+"--gres=gpu:$SLURM_GPUS_ON_NODE"}"#;
+
+    /// An order for a wing on this node, with these generic resources.
+    fn order_on(node: &str, gres: &str) -> WingOrder {
+        let text = format!(
+            r#"{{"order": 7, "nodes": ["{node}"], "time_limit_mins": 5, "partition": "infill", "qos": null,
+                "account": null, "gres": {gres}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_wing_on_a_whole_node_uses_all_its_gpus_unless_the_job_requested_a_number() {
+        let takes_all = |gpus: Option<&str>, node: &str, gres: &str| {
+            let job = WingJob {
+                lead: JobId(100),
+                worker_args: Vec::new(),
+                url: String::new(),
+                share: Vec::new(),
+                gpus: gpus.map(str::to_owned),
+                dir: None,
+                output: None,
+                error: None,
+            };
+            let submitter = WingSubmitter::new(job, PathBuf::from("/none"), SlurmPrograms::default());
+            let script = submitter.wing_script(&order_on(node, gres), Path::new("infill")).unwrap();
+            script.contains(" '--input=none' --gres=ALL infill")
+        };
+        assert!(
+            takes_all(Some("--gres=ALL"), "n1", "null") && takes_all(Some("--gres=ALL"), "n1", "\"nvme:1\"")
+        );
+        assert!(!takes_all(Some("--gres=ALL"), "n1", "\"gpu:2\""), "as requested");
+        assert!(!takes_all(Some("--gres=ALL"), "n1", "\"gpu:0\""), "none was requested");
+        assert!(!takes_all(Some("--gres=ALL"), "n1:2", "null"), "a place has its share");
+        assert!(!takes_all(None, "n1", "null"), "the lead has none");
     }
 
     #[test]
@@ -355,14 +405,16 @@ mod tests {
             worker_args: ["--grace=5", "--", "sh", "-c", "echo 'hi' $HOME", ""].map(str::to_owned).to_vec(),
             url: "http://ctl:6810".to_owned(),
             share: Vec::new(),
+            gpus: Some(ALL_GPUS.to_owned()),
             dir: Some((PathBuf::from("/home/a b"), true)),
             output: Some(PathBuf::from("/a/50% x.out")),
             error: Some(PathBuf::from("/a/err")),
         };
         let submitter = WingSubmitter::new(job, PathBuf::from("/none"), SlurmPrograms::default());
-        insta::assert_snapshot!(submitter.wing_script(Path::new("/usr/bin/infill")).unwrap(), @r#"
+        insta::assert_snapshot!(submitter.wing_script(&order_on("n1", "null"), Path::new("/usr/bin/infill")).unwrap(), @r#"
         #!/bin/sh
         unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK
+        export INFILL_GPUS_HELD="$SLURM_GPUS_ON_NODE"
         (: >>'/a/50% x.out') 2>/dev/null && exec >>'/a/50% x.out' 2>&1
         (: >>/a/err) 2>/dev/null && exec 2>>/a/err
         (while sleep 3; do
@@ -370,7 +422,7 @@ mod tests {
                 awk '$1 ~ /^[0-9]/ && $1 >= $2 { told = 1 } END { exit !told }' && kill $$ && exit
         done) &
         export INFILL_WATCHER=$!
-        exec srun --overlap --no-kill '--kill-on-bad-exit=0' '--wait=0' '--ntasks-per-node=1' '--cpu-bind=none' '--input=none' /usr/bin/infill worker '--lead=100' '--url=http://ctl:6810' '--dir=/home/a b' --needs-dir '--grace=5' -- sh -c "echo 'hi' "'$HOME' ''
+        exec srun --overlap --no-kill '--kill-on-bad-exit=0' '--wait=0' '--ntasks-per-node=1' '--cpu-bind=none' '--input=none' ${SLURM_GPUS_ON_NODE:+"--gres=gpu:$SLURM_GPUS_ON_NODE"} /usr/bin/infill worker '--lead=100' '--url=http://ctl:6810' '--dir=/home/a b' --needs-dir '--grace=5' -- sh -c "echo 'hi' "'$HOME' ''
         "#);
     }
 }

@@ -20,17 +20,20 @@ use infill_model::{AgentEvent, CommandExit, GenerationMember, JobId, NodeName, W
 use super::args::CommandArgs;
 use super::command::{CommandOutcome, LaunchSpec, RunningCommand};
 use super::control;
-use super::daemon_link::{DaemonLink, free_port, is_taken};
+use super::daemon_link::DaemonLink;
 use super::daemon_loops;
 use super::decide::{WorkerAction, WorkerStatus, decide_action};
 use super::environment::{CommandEnvironment, kept_cpus_per_task, omp_threads};
 use super::extended_allocation;
+use super::gpu_use::{self, ExpectedUse};
+use super::node_network::{free_port, is_taken};
 use super::oom_kills::OomKillCounter;
 use super::outbox::EventOutbox;
 use super::output::OutputForwarder;
 use super::progress::{self, ProgressMessage, ProgressTally};
 use super::runtime_dir::RuntimeDir;
 use super::signals::AgentSignal;
+use super::slurm_context::env_variable;
 use super::slurm_programs::SlurmPrograms;
 use super::time_limit::TimeLimit;
 use super::train_alone::ALONE_GENERATION;
@@ -360,23 +363,30 @@ impl Worker {
             self.report_end(generation);
             return;
         }
+        self.config.common.settle_ranks(member);
+        self.watch_gpus(member.generation);
         let common = &self.config.common;
         let socket = self.config.home.progress_socket();
         let control = self.config.home.control_socket();
         let environment = CommandEnvironment {
             control: Some(&control),
             cpus_per_task: kept_cpus_per_task(),
-            threads: omp_threads(self.config.cpus),
+            threads: omp_threads(self.config.cpus, common),
+            interface: self.link.interface(),
             elastic_signals: std::env::var("TORCHELASTIC_SIGNALS_TO_HANDLE").ok(),
             ..CommandEnvironment::from_args(common, self.config.lead, &socket)
         };
         let ranks = (0..common.started_ranks())
             .map(|local| (environment.global_rank(member, local), environment.rank_variables(member, local)))
             .collect();
+        if self.is_lead() {
+            common.explain_launcher();
+        }
         tracing::info!(
             generation = member.generation,
             rank = member.rank,
             world = member.world,
+            processes = common.local_ranks(),
             "starting the command"
         );
         self.tally.restart();
@@ -400,6 +410,15 @@ impl Worker {
             self.outbox.push(AgentEvent::Started { generation: member.generation });
         }
         self.running = Some((member.generation, running));
+    }
+
+    /// Tells the daemon with the next reports what the command can use of the node's GPUs, and watches it.
+    fn watch_gpus(&mut self, generation: u64) {
+        let expected = ExpectedUse::new(&self.config.common, env_variable);
+        self.link.set_gpu_use(expected.map(ExpectedUse::gpu_use));
+        if let Some(expected) = expected {
+            self.tasks.spawn(gpu_use::watch_use(expected, self.link.clone(), generation));
+        }
     }
 
     fn report_progress(&mut self, generation: u64) {

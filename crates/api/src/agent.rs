@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::capabilities::CapabilitySet;
 use super::document::BodyProof;
-use infill_model::{AgentEvent, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
+use infill_model::{AgentEvent, Directive, GpuUse, JobId, NodeName, RunSpec, Secret, WingOrder};
 
 /// The version of the messages below. It grows when the two sides could no longer understand each other. A
 /// mere addition is a [`Capability`] instead.
@@ -77,6 +77,9 @@ pub struct AgentWelcome {
     /// The agent's place on its node, which names the agent from now on; `None` if it has the whole node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NodeName>,
+    /// Host name or IP address at which other nodes reach the agent's node. `None` from older daemons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// The daemon's [`PROTOCOL`].
     #[serde(default = "first_protocol")]
     pub protocol: u32,
@@ -151,6 +154,9 @@ pub struct AgentReport {
     pub node: NodeName,
     /// Events in the order in which they happened, at most [`MAX_EVENTS`].
     pub events: Vec<AgentEvent>,
+    /// The GPUs that the job holds on the node, if any. Each report repeats it. `None` from older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<GpuUse>,
 }
 
 /// Largest number of events in one report.
@@ -162,6 +168,8 @@ pub struct RawReport {
     job: JobId,
     node: NodeName,
     events: Vec<Box<RawValue>>,
+    #[serde(default)]
+    gpus: Option<GpuUse>,
 }
 
 impl RawReport {
@@ -174,7 +182,8 @@ impl RawReport {
     pub fn decode_known(self) -> (AgentReport, Vec<String>) {
         let mut unknown = Vec::new();
         let events = self.events.iter().filter_map(|event| decode_or_note(event, &mut unknown)).collect();
-        (AgentReport { job: self.job, node: self.node, events }, unknown)
+        let gpus = self.gpus.filter(|gpus| gpus.is_credible());
+        (AgentReport { job: self.job, node: self.node, events, gpus }, unknown)
     }
 }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::document::BodyProof;
 use infill_model::{
-    ControlState, DaemonMode, ExecPlan, GenerationRecord, JobId, MalleableState, NodeName, Plan, ProfileKey,
-    RateSource, RoundReport, UnixTime, UserId,
+    ControlState, DaemonMode, ExecPlan, GenerationRecord, GpuUse, JobId, MalleableState, NodeName, Plan,
+    ProfileKey, RateSource, RoundReport, UnixTime, UserId,
 };
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
@@ -211,6 +211,9 @@ pub struct JobView {
     pub rate: Option<f64>,
     /// The wings' Slurm job ids.
     pub wings: Vec<JobId>,
+    /// The GPUs of its nodes, and how many of them its command uses; `None` without GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<GpuUse>,
     /// Why the job has its present nodes, from the last round.
     pub why: String,
     /// Why the job has fewer wings than the plan gives it: a reason from Slurm, from sbatch or from

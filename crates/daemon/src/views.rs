@@ -210,6 +210,7 @@ pub(crate) fn job_view(state: &DaemonState, id: JobId, now: UnixTime) -> Option<
         rate: running.then(|| details.rates.values().fold(0.0, |sum, rate| sum + rate)),
         wings: lifecycle.wings.values().filter_map(|w| w.job).collect(),
         why: details.why,
+        gpus: lifecycle.gpu_use(),
         shortage: lifecycle.shortage_reason(now),
         efficiency: job_efficiency(state, lifecycle, now),
         advice: state.round_state.job_advisor().describe_job(id).to_owned(),

@@ -56,6 +56,7 @@ impl JobLifecycle {
         // An agent whose command has ended unexpectedly reports the reason after its next order to stop.
         let mut stopped = previous.and_then(|w| w.stopped);
         let mut live = previous.map(|w| w.live).unwrap_or_default();
+        let gpus = previous.and_then(|w| w.gpus);
         let is_member = self.phase.members().contains(&hello.node);
         if hello.running.is_none() && is_member && matches!(live, LiveState::Member(_)) {
             // The command that was alive there is gone, and its exit code is lost.
@@ -75,6 +76,7 @@ impl JobLifecycle {
             standstill_secs: None,
             step_failed_at: None,
             dialect: hello.dialect,
+            gpus,
         };
         self.workers.insert(hello.node.clone(), worker);
         for wing in self.wings.values_mut().filter(|w| w.order.nodes.contains(&hello.node) && !is_lead) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use infill_api::PROTOCOL;
 use infill_model::{
-    AllowedSizes, ExecPlan, JobId, MalleableState, NodeName, SchedulingState, StartBlocker, UnixTime,
+    AllowedSizes, ExecPlan, GpuUse, JobId, MalleableState, NodeName, SchedulingState, StartBlocker, UnixTime,
 };
 
 use super::job_lifecycle::JobLifecycle;
@@ -178,6 +178,19 @@ impl JobLifecycle {
             }
             (None, Some(until), None) => SchedulingState::BackOff(until),
             (None, None, _) => SchedulingState::Waiting,
+        }
+    }
+
+    /// The GPUs of the nodes on which the command runs; `None` if they have none, or no agent has said.
+    pub fn gpu_use(&self) -> Option<GpuUse> {
+        let members = self.phase.members();
+        GpuUse::total(members.iter().filter_map(|node| self.workers.get(node)?.gpus))
+    }
+
+    /// Notes what the agent on this node says of its GPUs. An older agent says nothing.
+    pub(crate) fn record_gpu_use(&mut self, node: &NodeName, gpus: Option<GpuUse>) {
+        if let Some(worker) = self.workers.get_mut(node) {
+            worker.gpus = gpus.or(worker.gpus);
         }
     }
 

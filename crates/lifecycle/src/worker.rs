@@ -1,7 +1,7 @@
 //! The parts of a malleable job: its agents and its wings.
 
 use infill_api::AgentDialect;
-use infill_model::{CommandExit, JobId, NodeName, UnixTime, WingOrder};
+use infill_model::{CommandExit, GpuUse, JobId, NodeName, UnixTime, WingOrder};
 
 use super::settings::LifecycleSettings;
 
@@ -32,6 +32,8 @@ pub struct WorkerAgent {
     pub step_failed_at: Option<UnixTime>,
     /// The messages that the agent understands.
     pub dialect: AgentDialect,
+    /// How many of the GPUs that the job holds here the command uses; `None` before the first report.
+    pub gpus: Option<GpuUse>,
 }
 
 /// State of a command that stays alive over changes, on one worker.

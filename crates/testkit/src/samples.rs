@@ -54,6 +54,7 @@ pub fn sample_job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) ->
         rate: None,
         wings: vec![],
         why: String::new(),
+        gpus: None,
         shortage: None,
         efficiency: None,
         advice: String::new(),

@@ -3,6 +3,9 @@
 
 readonly CONF=/etc/slurm/slurm.conf
 
+# A number from the range for experiments: no driver has it.
+readonly GPU_MAJOR=240
+
 apply_settings() {
     local setting file
     for setting in "${SETTINGS[@]}"; do
@@ -18,7 +21,17 @@ apply_settings() {
         rm -f "/etc/slurm/${file##*/}"
         install -m 0755 "$file" "/etc/slurm/${file##*/}"
     done
+    make_gpus
     uses_munge || make_slurm_auth
+}
+
+# The devices of gres.conf: character devices without a driver. Where root may not make devices, plain files.
+make_gpus() {
+    local gpu
+    [[ -e /etc/slurm/gres.conf ]] && grep -q 'File=/etc/slurm/gpu' /etc/slurm/gres.conf || return 0
+    for gpu in {0..7}; do
+        mknod -m 0666 "/etc/slurm/gpu$gpu" c "$GPU_MAJOR" "$gpu" 2>/dev/null || : >"/etc/slurm/gpu$gpu"
+    done
 }
 
 # Slurm takes a key once, so the old line goes, from whichever file. (sed makes a copy of a file that is a link.)

@@ -20,6 +20,7 @@ clean_dir() {
         touch "$DIR/.minicluster"
     fi
     await_dying_init
+    ! grep -qs '^CONSTRAIN=yes' "$DIR/state/env" || remove_node_cgroups
     # A stale cluster's mounts died with its namespace. --one-file-system protects any other mount.
     rm -rf --one-file-system "${DIR:?}"/{upper,work,root,state,run,etc,lib,scratch}
     [[ ${1-} = keep-logs ]] || rm -rf --one-file-system "$DIR/log"
@@ -39,7 +40,7 @@ node_names() {
 
 # Nodes with GPUs, and some without, which jobs share. The lines of --set come later and win.
 share_gpus() {
-    local all list gpu
+    local all list
     all=$(node_names 1 "$NODES") list=$(node_names 1 $((NODES - CPU_NODES)))
     SETTINGS=(
         "$all CPUs=$((4 * GPUS)) RealMemory=$((4000 * GPUS))"
@@ -53,11 +54,63 @@ share_gpus() {
         "${SETTINGS[@]}"
     )
     mkdir -p "$DIR/state/files"
-    echo "$list Name=gpu Type=a100 File=/etc/slurm/gpu[0-$((GPUS - 1))]" >"$DIR/state/files/gres.conf"
-    for ((gpu = 0; gpu < GPUS; gpu++)); do : >"$DIR/state/files/gpu$gpu"; done
+    echo "$list $(gpu_files "$GPUS")" >"$DIR/state/files/gres.conf"
     sed -e 's/^local LEND = "nodes"$/local LEND = "gpus"/' -e 's/^local CPUS = nil$/local CPUS = 4/' \
         "$REPOSITORY/slurm/job_submit.lua" >"$DIR/state/files/job_submit.lua"
     cp "$DIR/state/files/job_submit.lua" "$DIR/state/files/infill.lua"
+}
+
+# gpu_files COUNT: the end of a line of gres.conf. settings.sh makes the files.
+gpu_files() { echo "Name=gpu Type=a100 File=/etc/slurm/gpu[0-$(($1 - 1))]"; }
+
+# Whole nodes with GPUs; some may have none.
+give_gpus() {
+    local node=0 count counts
+    IFS=, read -ra counts <<<"$NODE_GPUS"
+    SETTINGS=(GresTypes=gpu AccountingStorageTRES=gres/gpu "${SETTINGS[@]}")
+    mkdir -p "$DIR/state/files"
+    : >"$DIR/state/files/gres.conf"
+    while ((++node <= NODES)); do
+        count=${counts[node - 1]:-${counts[0]}}
+        ((count > 0)) || continue
+        SETTINGS=("NodeName=n$node Gres=gpu:a100:$count" "${SETTINGS[@]}")
+        echo "NodeName=n$node $(gpu_files "$count")" >>"$DIR/state/files/gres.conf"
+    done
+}
+
+# Slurm names a cgroup after its node (slurm_n1), so the nodes of two clusters would share it.
+constrain_devices() {
+    local version
+    version=$(device_cgroups) || die "no cgroups for devices here: neither version 1 nor version 2 lets root use them"
+    ! compgen -G "$(node_cgroups)" >/dev/null || die "another cluster constrains devices: $(node_cgroups)"
+    SETTINGS=(TaskPlugin=task/cgroup "${SETTINGS[@]}")
+    printf 'CgroupPlugin=cgroup/v%s\nIgnoreSystemd=yes\nConstrainDevices=yes\n' "$version" >"$DIR/state/files/cgroup.conf"
+}
+
+# The version of cgroups that can keep processes from devices, if there is one. Version 2 does it by BPF, and Slurm's
+# plug-in also needs the controllers there.
+device_cgroups() {
+    local probe
+    if [[ -f /sys/fs/cgroup/devices/devices.list ]]; then
+        probe=/sys/fs/cgroup/devices/infill-probe-$$
+        mkdir "$probe" 2>/dev/null && rmdir "$probe" && echo 1
+    else
+        grep -qw memory /sys/fs/cgroup/cgroup.controllers 2>/dev/null || return 1
+        probe=/sys/fs/cgroup/infill-probe-$$
+        mkdir "$probe" 2>/dev/null && rmdir "$probe" && echo 2
+    fi
+}
+
+node_cgroups() {
+    if [[ -d /sys/fs/cgroup/devices ]]; then echo '/sys/fs/cgroup/devices/slurm_n*'; else echo '/sys/fs/cgroup/system.slice/n*_slurmstepd.scope'; fi
+}
+
+# The processes are gone by now; their cgroups are not.
+remove_node_cgroups() {
+    local top folder
+    for top in $(compgen -G "$(node_cgroups)"); do
+        while read -r folder; do rmdir "$folder" 2>/dev/null || true; done < <(find "$top" -depth -type d)
+    done
 }
 
 write_state() {
@@ -66,7 +119,7 @@ write_state() {
     chmod 1777 "$DIR/scratch"
     choose_ports
     {
-        printf 'NODES=%q\nRELEASE=%q\nBIN=%q\n' "$NODES" "$RELEASE" "$BIN"
+        printf 'NODES=%q\nRELEASE=%q\nBIN=%q\nCONSTRAIN=%q\n' "$NODES" "$RELEASE" "$BIN" "$CONSTRAIN"
         write_words SETTINGS "${SETTINGS[@]}"
         write_words SACCTMGR "${SACCTMGR[@]}"
         printf 'PORT_SLURMCTLD=%d\nPORT_SLURMDBD=%d\nPORT_RESTD_JWT=%d\nPORT_SLURMD=%d\n' \

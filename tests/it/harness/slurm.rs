@@ -19,6 +19,32 @@ const BATCH_START_SECS: u32 = 10;
 /// GPUs of a node where they are lent.
 pub const GPUS: usize = 4;
 
+/// A version of the kernel's control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// Each controller has a tree of its own.
+    One,
+    /// One tree for all controllers.
+    Two,
+}
+
+/// The cgroups with which `minicluster up --constrain-devices` keeps jobs from devices on this machine.
+pub fn device_cgroups() -> Option<CgroupVersion> {
+    let top = Path::new("/sys/fs/cgroup");
+    let controllers = std::fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();
+    if top.join("devices/devices.list").is_file() {
+        makes_cgroups_in(&top.join("devices")).then_some(CgroupVersion::One)
+    } else {
+        let is_whole = controllers.split_whitespace().any(|name| name == "memory");
+        (is_whole && makes_cgroups_in(top)).then_some(CgroupVersion::Two)
+    }
+}
+
+fn makes_cgroups_in(folder: &Path) -> bool {
+    let probe = folder.join(format!("infill-has-{}", std::process::id()));
+    std::fs::create_dir(&probe).is_ok() && std::fs::remove_dir(&probe).is_ok()
+}
+
 /// The options for making a cluster: see `minicluster --help`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slurm {
@@ -95,6 +121,18 @@ impl Slurm {
     /// Gives nodes GPUs, which jobs share, and a plug-in that lends them.
     pub fn lends_gpus(mut self) -> Slurm {
         self.options.extend(["--gpus".to_owned(), GPUS.to_string()]);
+        self
+    }
+
+    /// Gives nodes GPUs, and jobs whole nodes: one number for all nodes, or one for each (`4,4,2,0`).
+    pub fn node_gpus(mut self, list: &str) -> Slurm {
+        self.options.extend(["--node-gpus".to_owned(), list.to_owned()]);
+        self
+    }
+
+    /// Jobs can open only their own GPUs: see [`device_cgroups`].
+    pub fn constrains_devices(mut self) -> Slurm {
+        self.options.push("--constrain-devices".to_owned());
         self
     }
 

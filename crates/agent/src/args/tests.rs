@@ -109,6 +109,45 @@ fn a_launcher_is_started_once_and_gets_the_number_of_processes() {
 }
 
 #[test]
+fn without_a_flag_each_gpu_of_a_whole_node_has_a_process() {
+    for (line, started, launched, local) in [
+        ("-- python train.py", 4, None, 4),
+        ("--workers-per-node=1 -- python train.py", 1, Some(1), 1),
+        ("--nproc-per-node=2 -- python train.py", 2, Some(2), 2),
+        ("-- torchrun train.py", 1, Some(4), 4),
+        ("-- torchrun --nproc-per-node=2 train.py", 1, Some(2), 2),
+        ("-- python -m torch.distributed.run train.py", 1, Some(4), 4),
+        ("--workers-per-node=8 -- accelerate launch train.py", 1, Some(8), 8),
+    ] {
+        let mut common = Flags::parse_from(["infill"].into_iter().chain(line.split(' '))).common;
+        common.default_ranks = 4;
+        let got = (common.started_ranks(), common.launched_ranks(), common.local_ranks());
+        assert_eq!(got, (started, launched, local), "{line}");
+    }
+}
+
+#[test]
+fn an_expression_for_progress_has_groups_that_fit() {
+    let read = |regex: &str| {
+        let words = ["infill", "--progress-regex", regex, "--", "true"];
+        let flags = Flags::try_parse_from(words).map_err(|e| e.to_string());
+        flags.map(|flags| flags.common.progress_regex.is_some())
+    };
+    for good in
+        [r"(?<seen>\d+)", r"(?<samples>\d+) (?<step>\d+)", r"(?P<step>\d+)/(?P<total>\d+) (?P<seen>\d+)"]
+    {
+        assert_eq!(read(good), Ok(true), "{good}");
+    }
+    let both = read(r"(?<seen>\d+) (?<samples>\d+)").unwrap_err();
+    assert!(both.contains("(?<seen>…) for those in all so far, and not both"), "{both}");
+    for bad in [r"\d+", r"(?<total>\d+)", r"(?<other>\d+)"] {
+        let error = read(bad).unwrap_err();
+        assert!(error.contains("expected a group (?<samples>…), (?<seen>…)"), "{bad}: {error}");
+    }
+    assert!(read("(?<seen>").unwrap_err().contains("unclosed"));
+}
+
+#[test]
 fn trials_of_one_script_look_the_same_and_other_models_do_not() {
     let same = [("0.1", "1e-3"), ("--lr=0.1", "--lr=3"), ("out/run-7/log", "out/run-12/log"), ("17", "4")];
     for (a, b) in same {

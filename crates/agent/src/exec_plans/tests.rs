@@ -58,7 +58,7 @@ fn a_plan_that_can_run_at_no_size_is_refused_with_its_line() {
     let plans = ExecPlans::parse("[[plan]]\nname='ddp'\n\n[[plan]]\nname='tp8'\ntp=8").unwrap();
     let sizes = AllowedSizes::parse("1-4").unwrap();
     let expected = "plan \"tp8\": tp × pp = 8 processes share a model. With 1 on each node, none of the sizes 1-4 \
-                    has a multiple of that. --nproc-per-node sets the processes of a node; the default is one for \
+                    has a multiple of that. --workers-per-node sets the processes of a node; the default is one for \
                     each of its GPUs";
     let refused = plans.declared_plans(1, Some(&sizes)).unwrap_err().to_string();
     assert_eq!(refused, format!("line 4: {expected}"));

@@ -256,6 +256,7 @@ async fn hello(
         book.hellos.push(hello);
     }
     let mut welcome = AgentWelcome {
+        address: None,
         secret: None,
         preempt_leave_secs: LEAVE_SECS,
         place: None,

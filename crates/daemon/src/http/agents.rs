@@ -48,7 +48,7 @@ pub(crate) async fn handle_hello(
     let authenticated = AuthenticatedHello {
         node: node.clone(),
         slurm_job: hello.job,
-        address,
+        address: address.clone(),
         port: hello.port,
         running: hello.running,
         dialect: AgentDialect::from_hello(&hello),
@@ -69,6 +69,7 @@ pub(crate) async fn handle_hello(
         secret,
         preempt_leave_secs: context.config.agent.preempt_leave_secs,
         place,
+        address: Some(address),
         protocol: PROTOCOL,
         capabilities: CapabilitySet::from_iter([Capability::SealedSession]),
     }))

@@ -63,6 +63,7 @@ impl JobFleet {
         let entry = self.jobs.get_mut(&lead)?;
         let mut outcome = StepOutcome::default();
         let mut progress = Vec::new();
+        entry.lifecycle.record_gpu_use(&report.node, report.gpus);
         for event in &report.events {
             if matches!(event, AgentEvent::Leaving) {
                 let present = entry.lifecycle.workers.values().map(|w| w.slurm_job);

@@ -187,7 +187,7 @@ impl From<LiveRecord> for LiveState {
 
 impl From<WorkerAgent> for WorkerRecord {
     fn from(worker: WorkerAgent) -> Self {
-        // The agent reports a failed step (`step_failed_at`) again.
+        // The agent reports a failed step (`step_failed_at`) and its GPUs again.
         let WorkerAgent {
             slurm_job,
             address,
@@ -201,6 +201,7 @@ impl From<WorkerAgent> for WorkerRecord {
             standstill_secs: _,
             step_failed_at: _,
             dialect: AgentDialect { protocol, capabilities },
+            gpus: _,
         } = worker;
         let stopped = stopped.map(Into::into);
         let live = live.into();
@@ -236,6 +237,7 @@ impl From<WorkerRecord> for WorkerAgent {
             standstill_secs: None,
             step_failed_at: None,
             dialect: AgentDialect { protocol, capabilities },
+            gpus: None,
         }
     }
 }

@@ -169,6 +169,7 @@ fn job_lines(job: &JobView) -> Vec<String> {
         (false, None) => "progress: none reported yet".to_owned(),
         _ => format!("progress: {}", progress.join(", ")),
     });
+    lines.extend(job.gpus.map(|gpus| format!("GPUs: {} of {} used", gpus.used, gpus.held)));
     lines.extend(job.shortage.as_ref().map(|why| format!("short of nodes: {why}")));
     lines.extend(labelled_line("learning", &job.advice));
     lines.extend(job.ends.as_ref().map(|ends| format!("expected end: in {}", describe_end(ends))));

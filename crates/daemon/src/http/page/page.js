@@ -383,11 +383,14 @@ function showStanding() {
 }
 
 function showJobs() {
-  const rows = known.status.jobs.map((job) => [
+  const jobs = known.status.jobs;
+  const gpus = jobs.some((job) => job.gpus) ? ["GPUs used"] : [];
+  const rows = jobs.map((job) => [
     chooser("job", job.job), job.name, job.user, job.state, `${job.nodes.length} of ${job.sizes}`,
+    ...gpus.map(() => (job.gpus ? `${job.gpus.used} of ${job.gpus.held}` : "")),
     job.rate === null ? "" : job.rate.toPrecision(3), job.rescales, job.why,
   ]);
-  fill(at("jobs"), ["Job", "Name", "User", "State", "Nodes", "Samples/s", "Rescales", "Why"], rows);
+  fill(at("jobs"), ["Job", "Name", "User", "State", "Nodes", ...gpus, "Samples/s", "Rescales", "Why"], rows);
 }
 
 // Figures, which the daemon draws.

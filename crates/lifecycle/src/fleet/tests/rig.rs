@@ -204,7 +204,7 @@ impl Rig {
     /// An agent reports an event; `None` if it does not belong to a job.
     pub fn report(&mut self, job: JobId, node: &NodeName, event: AgentEvent) -> Option<FleetOutcome> {
         self.heard.insert(event.kind());
-        let report = AgentReport { job, node: node.clone(), events: vec![event] };
+        let report = AgentReport { job, node: node.clone(), events: vec![event], gpus: None };
         let out = self.fleet.handle_report(&report, self.now)?;
         Some(self.settle(out))
     }
