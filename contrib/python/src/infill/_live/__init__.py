@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Union
 
 if TYPE_CHECKING:
     from ..torch import ElasticSampler
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def live(
     net: Any,
-    optimizer: Any,
+    optimizer: Union[Any, Sequence[Any]],
     sampler: ElasticSampler,
     *,
     backend: Optional[str] = None,
@@ -26,8 +26,9 @@ def live(
 
     Call it when all else is ready. A newcomer waits in it while the others train on; afterwards it has their state.
 
-    - `net`, `optimizer` (of torch.optim) and `sampler` are what is trained; `others` is anything else with `state_dict`
-      and `load_state_dict`, as `scheduler=…`.
+    - `net`, `optimizer` (of torch.optim, one or several) and `sampler` are what is trained; `others` is anything else
+      with `state_dict` and `load_state_dict`, as `scheduler=…`, but no optimizer. The global batch has changed the
+      model when each optimizer has made its step.
     - `backend` is that of torch.distributed: NCCL if the network is on a GPU, else gloo.
     - `ddp` are options of DistributedDataParallel; None: there is none, and the program exchanges gradients itself.
     - `warm` gets the model and returns a loss of some samples, for a newcomer's first, slow pass. It changes nothing.

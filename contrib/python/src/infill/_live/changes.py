@@ -179,6 +179,7 @@ class Changes:
             raise error
         end = time.monotonic() + LADDER_SECS
         self._failures += 1
+        self._state.undo(error)
         # It does not hang any more. The next operation may take longer than a collective to fail.
         self.watch.end(counts=False)
         while self._failures <= MAX_TRIES and not isinstance(error, Unsuited):
@@ -206,6 +207,8 @@ class Changes:
 
         Raises OSError if that fails.
         """
+        if self._state.worth == Worth.SPOILED:
+            return False
         if self._checkpoint:
             return self._checkpoint.save(self._state.tree())
         if RESCALE.save:
@@ -248,10 +251,11 @@ class Changes:
         clock.lap("state")
         self._state.sampler.resize(change.rank, change.world)
         self._state.back_to_commit()
-        self._state.optimizer.zero_grad(set_to_none=True)
+        self._state.zero_grad()
         # Without an agent, no process ever gives up.
         self._model.wrap(group.exchange() if self._control and self._model.can_exchange else None)
         group.formed()
+        self._state.keep()
         clock.lap("wrap")
         self._begin(change, group)
         self._say("regrouped", epoch=change.epoch, secs=clock.laps)

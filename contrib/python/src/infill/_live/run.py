@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, SupportsFloat, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, SupportsFloat, Tuple, TypeVar, Union
 
 import torch
 
@@ -31,7 +31,7 @@ class Run:
     def __init__(
         self,
         net: Any,
-        optimizer: Any,
+        optimizer: Union[Any, Sequence[Any]],
         sampler: ElasticSampler,
         others: Dict[str, Any],
         *,
@@ -42,7 +42,7 @@ class Run:
         checkpoint_secs: float,
         timeout_secs: float,
     ) -> None:
-        self._sampler, self._optimizer = sampler, optimizer
+        self._sampler = sampler
         self._device = next((p.device for p in net.parameters()), torch.device("cpu"))
         timeout = datetime.timedelta(seconds=timeout_secs)
         backend = backend or ("nccl" if self._device.type == "cuda" else "gloo")
@@ -66,8 +66,9 @@ class Run:
             group.warm_up(backend, lambda: self._warm(net, warm))
         self._changes = Changes(self._state, self.model, control, file, transport)
         self._step: Optional[Step] = None
-        optimizer.register_step_pre_hook(self._before_update)
-        optimizer.register_step_post_hook(self._after_update)
+        for each in self._state.optimizers:
+            each.register_step_pre_hook(self._before_update)
+            each.register_step_post_hook(self._after_update)
         self._changes.join()
 
     @property
@@ -116,10 +117,12 @@ class Run:
 
     def _warm(self, net: Any, warm: Optional[Callable[[Any], Any]]) -> None:
         """Does the work of a first step, without a trace in the trained state."""
-        with contextlib.suppress(Exception):  # Some optimizers cannot be made from their defaults; nothing is lost.
-            one = torch.nn.Parameter(torch.zeros(1, device=self._device))
-            one.grad = torch.zeros_like(one)
-            type(self._optimizer)([one], **self._optimizer.defaults).step()
+        for optimizer in self._state.optimizers:
+            # Some optimizers cannot be made from their defaults; nothing is lost.
+            with contextlib.suppress(Exception):
+                one = torch.nn.Parameter(torch.zeros(1, device=self._device))
+                one.grad = torch.zeros_like(one)
+                type(optimizer)([one], **optimizer.defaults).step()
         if not warm:
             return
         buffers = [buffer.clone() for buffer in net.buffers()]
@@ -127,22 +130,28 @@ class Run:
             self.model.wrap()
             warm(self.model).backward()
             self.model.unwrap()
-        self._optimizer.zero_grad(set_to_none=True)
+        self._state.zero_grad()
         with torch.no_grad():
             for buffer, before in zip(net.buffers(), buffers):
                 buffer.copy_(before)
 
-    def _before_update(self, *_: object) -> None:
+    def _before_update(self, optimizer: Any, *_: object) -> None:
         if self._step is None or not self._step.part.last:
             raise RuntimeError("optimizer.step() belongs into `with run.step(part)`, when part.last is true")
-        if self._device.type == "cuda":
-            # Gradients of an aborted group raise no error there, but are nonsense.
-            synchronize(self._device)
-            if not self._changes.is_sound:
-                raise RuntimeError("a member was lost in this step")
+        if self._step.done:
+            return
+        are_known = self._state.update.begin(optimizer)
+        if self._device.type == "cuda" and not are_known:
+            self._check_gradients()
 
-    def _after_update(self, *_: object) -> None:
-        if self._step and not self._step.done:
+    def _check_gradients(self) -> None:
+        """Raises RuntimeError if they are nonsense. On a GPU, those of an aborted group are, without an error."""
+        synchronize(self._device)
+        if not self._changes.is_sound:
+            raise RuntimeError("a member was lost in this step")
+
+    def _after_update(self, optimizer: Any, *_: object) -> None:
+        if self._step and not self._step.done and self._state.update.end(optimizer):
             self._step.done = True
             self._changes.committed()
 
@@ -191,9 +200,11 @@ class Step:
             return
         run = self._run
         if not self.done:
-            # The update was left out on all ranks, as by a gradient scaler.
+            # The update was left out on all ranks, as by a gradient scaler: perhaps for gradients that are nonsense.
+            run._check_gradients()
             self.done = True
             run._changes.committed()
+        run._state.keep()
         report(self.part.share, run.updates, self.loss)
         run._changes.boundary()
         run._changes.watch.end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Callable, Dict, Iterable, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple, Union
 
 import torch
 
@@ -11,7 +11,9 @@ from ..torch import ElasticSampler
 from . import skeleton
 from .among import Among
 from .keys import TAG_BYTES, Keys
+from .others import Others
 from .skeleton import Slot, Tree
+from .updates import Updates
 
 #: The header of a process's state. It changes with the format.
 MAGIC = b"infill state 1\n"
@@ -40,10 +42,18 @@ class Worth(enum.Enum):
 
 
 class State:
-    """Model, optimizer, sampler and other objects with `state_dict` and `load_state_dict`."""
+    """Model, optimizers, sampler and other objects with `state_dict` and `load_state_dict`."""
 
-    def __init__(self, net: Any, optimizer: Any, sampler: ElasticSampler, others: Dict[str, Any]) -> None:
-        self.net, self.optimizer, self.sampler, self.others = net, optimizer, sampler, others
+    def __init__(
+        self, net: Any, optimizer: Union[Any, Sequence[Any]], sampler: ElasticSampler, others: Dict[str, Any]
+    ) -> None:
+        self.net, self.sampler, self.others = net, sampler, others
+        self.optimizers: List[Any] = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+        if not self.optimizers:
+            raise ValueError("expected an optimizer, or several")
+        #: The update of the present global batch, and what it does to the other objects.
+        self.update, self._kept = Updates(self.optimizers), Others(others, self.optimizers)
+        self._is_between = False
         #: Updates of the optimizer, over all sizes and restarts, and the sampler's place after the last one.
         self.updates, self._place = 0, sampler.state_dict()
         self.worth = Worth.FRESH
@@ -54,6 +64,26 @@ class State:
         """Notes that the present global batch has changed the model."""
         self.updates += 1
         self._place = self.sampler.state_dict()
+        self.update.commit()
+        self._is_between = True
+
+    def keep(self) -> None:
+        """Notes that the other objects have followed the last update."""
+        self._kept.keep()
+        self._is_between = False
+
+    def undo(self, error: BaseException) -> None:
+        """Removes the traces of a global batch that `error` has ended before it changed the model."""
+        if not self._is_between:
+            if not self.update.undo():
+                self.worth = Worth.SPOILED
+            self._kept.back()
+        self._kept.forget_step(error)
+
+    def zero_grad(self) -> None:
+        """Drops all gradients."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
     def back_to_commit(self) -> None:
         """Puts the sampler where the model is."""
@@ -61,9 +91,10 @@ class State:
 
     def tree(self) -> Tree:
         """The whole state. Its tensors are those in training, not copies."""
+        states = [optimizer.state_dict() for optimizer in self.optimizers]
         return {
             "net": self.net.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": states[0] if len(states) == 1 else states,
             "others": {name: other.state_dict() for name, other in self.others.items()},
             **self._place_tree(),
         }
@@ -86,8 +117,15 @@ class State:
     def load(self, tree: Tree) -> None:
         """Continues from the result of `tree` in another process."""
         self.net.load_state_dict(tree["net"])
-        self.optimizer.load_state_dict(tree["optimizer"])
+        for optimizer, state in zip(self.optimizers, self._optimizer_states(tree)):
+            optimizer.load_state_dict(state)
         self._load_rest(tree, self.others)
+
+    def _optimizer_states(self, tree: Tree) -> List[Any]:
+        states = tree["optimizer"] if isinstance(tree["optimizer"], list) else [tree["optimizer"]]
+        if len(states) != len(self.optimizers):
+            raise ValueError(f"the state is that of {len(states)} optimizers, and here are {len(self.optimizers)}")
+        return states
 
     def _load_rest(self, tree: Tree, others: Iterable[str]) -> None:
         for name in others:
@@ -102,12 +140,8 @@ class State:
         """As `load`, for tensors that nothing else uses: `load_state_dict` would copy each once more."""
         if not all(torch.is_tensor(value) and value.data_ptr() in self._own() for value in tree["net"].values()):
             self.net.load_state_dict(tree["net"])
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        self.optimizer.state.clear()
-        for number, kept in tree["optimizer"]["state"].items():
-            self.optimizer.state[parameters[number]] = kept
-        for group, new in zip(self.optimizer.param_groups, tree["optimizer"]["param_groups"]):
-            group.update({key: value for key, value in new.items() if key != "params"})
+        for optimizer, state in zip(self.optimizers, self._optimizer_states(tree)):
+            _load_optimizer(optimizer, state)
         self._load_rest(tree, [name for name in self.others if name in tree["others"]])
 
     def _own(self) -> "set[int]":
@@ -158,6 +192,21 @@ class State:
         self.worth = Worth.SPOILED
         among.broadcast_all(tensors, source)
         self._load_received(tree)
+
+
+def _load_optimizer(optimizer: Any, state: Tree) -> None:
+    """As its `load_state_dict`, but without another copy of each tensor, unless the optimizer loads in its own way."""
+    has_hooks = any(getattr(optimizer, f"_optimizer_load_state_dict_{when}_hooks", None) for when in ("pre", "post"))
+    ordinary = getattr(torch.optim.Optimizer, "load_state_dict", None)
+    if has_hooks or getattr(type(optimizer), "load_state_dict", None) is not ordinary:
+        optimizer.load_state_dict(state)
+        return
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    optimizer.state.clear()
+    for number, kept in state["state"].items():
+        optimizer.state[parameters[number]] = kept
+    for group, new in zip(optimizer.param_groups, state["param_groups"]):
+        group.update({key: value for key, value in new.items() if key != "params"})
 
 
 def _fits(tensor: torch.Tensor, slot: Slot) -> bool:
