@@ -12,7 +12,7 @@ from typing import Any, Dict, NoReturn, Optional
 
 from .. import _plan
 from .._rescale import RESCALE
-from . import works
+from . import generators, works
 from .checkpoint import Checkpoint
 from .control import Control
 from .group import Group, Transport
@@ -250,6 +250,7 @@ class Changes:
         self._align(group)
         clock.lap("state")
         self._state.sampler.resize(change.rank, change.world)
+        generators.seed(self._state.seed, self._state.updates, change.rank)
         self._state.back_to_commit()
         self._state.zero_grad()
         # Without an agent, no process ever gives up.
