@@ -148,6 +148,10 @@ class Changes:
         except Exception as error:
             self.recover(error)
 
+    def total(self, number: float) -> float:
+        """The sum of each rank's argument. Raises RuntimeError if a rank is lost."""
+        return self._group.total(number) if self._group else number
+
     def committed(self) -> None:
         """Notes that the optimizer has made its update."""
         self._state.commit()

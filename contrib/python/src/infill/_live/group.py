@@ -122,6 +122,13 @@ class Group:
         said = self._exchange_proved("number", number.to_bytes(8, "big", signed=True))
         return [int.from_bytes(each, "big", signed=True) for each in said]
 
+    def total(self, number: float) -> float:
+        """The sum of each rank's argument. Raises RuntimeError if a rank is lost."""
+        assert self.agreement
+        added, group = torch.tensor([number], dtype=torch.float64), self.agreement.group
+        self._works.wait(group, lambda: dist.all_reduce(added, group=group, async_op=True))
+        return float(added)
+
     def _exchange_proved(self, purpose: str, said: bytes) -> List[bytes]:
         """The bytes of each rank, all of one length. Raises RuntimeError if a rank cannot prove that it is a member."""
         keys = self.keys

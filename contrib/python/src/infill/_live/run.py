@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import os
 import sys
+import traceback
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, SupportsFloat, Tuple, TypeVar, Union
 
 import torch
@@ -19,8 +20,10 @@ from .among import synchronize
 from .changes import Changes
 from .checkpoint import Checkpoint
 from .control import connect
+from .items import Items
 from .model import Model
 from .state import State
+from .suited import OutOfMemory, check_micro_batch, check_updates
 
 _Batch = TypeVar("_Batch")
 
@@ -42,7 +45,10 @@ class Run:
         checkpoint_secs: float,
         timeout_secs: float,
     ) -> None:
-        self._sampler = sampler
+        check_updates(net)
+        check_micro_batch(net, sampler)
+        self._net, self._sampler = net, sampler
+        sampler.is_led = True
         self._device = next((p.device for p in net.parameters()), torch.device("cpu"))
         timeout = datetime.timedelta(seconds=timeout_secs)
         backend = backend or ("nccl" if self._device.type == "cuda" else "gloo")
@@ -66,6 +72,11 @@ class Run:
             group.warm_up(backend, lambda: self._warm(net, warm))
         self._changes = Changes(self._state, self.model, control, file, transport)
         self._step: Optional[Step] = None
+        self._items = Items(net.parameters, self._changes.total)
+        #: Numbers that `parts` compares: how often a global batch began again without a change of the group, and the
+        #: passes through the model before the present one.
+        self._begun_again, self._passes = 0, 0
+        self._checked = 0
         for each in self._state.optimizers:
             each.register_step_pre_hook(self._before_update)
             each.register_step_post_hook(self._after_update)
@@ -95,12 +106,15 @@ class Run:
         """The rest of the sampler's epoch, in the form of `ElasticSampler.parts`, also across changes of size."""
         epoch = self._sampler.epoch
         while self._sampler.epoch == epoch:
-            formed = self._changes.formed
+            place = self._place()
             for batch, part in self._sampler.parts(loader):
                 yield batch, part
-                if self._changes.formed != formed:
+                if self._place() != place:
                     # The loader's next batches were cut for another size, or the place is another one.
                     break
+
+    def _place(self) -> Tuple[int, int]:
+        return self._changes.formed, self._begun_again
 
     def step(self, part: Part) -> Step:
         """The context of forward, backward and, with the last part, the update."""
@@ -150,6 +164,37 @@ class Run:
         if not self._changes.is_sound:
             raise RuntimeError("a member was lost in this step")
 
+    def _begins_batch(self) -> None:
+        """Notes that the next part is the first of a global batch."""
+        self._items.reset()
+        self._passes = self.model.passes
+
+    def _halves(self, error: BaseException, part: Part) -> bool:
+        """Whether the global batch begins again, here alone and in smaller parts, because `part` was too large."""
+        fitting = self._sampler.fitting
+        if not fitting or not isinstance(error, OutOfMemory) or not fitting.too_large(len(part.indices)):
+            return False
+        if part.last or not self._changes.is_sound:
+            # The ranks exchange gradients, so all must begin again: as after a loss.
+            return False
+        print(
+            f"infill: {len(part.indices)} samples at a time do not fit the device's memory; trying {fitting.most}",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._state.undo(error)
+        self._state.back_to_commit()
+        # The failed pass's tensors fill the memory.
+        traceback.clear_frames(error.__traceback__)
+        self._state.zero_grad()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        if self.model.passes != self._passes:
+            self.model.goes_on()
+        self._items.reset()
+        self._begun_again += 1
+        return True
+
     def _after_update(self, optimizer: Any, *_: object) -> None:
         if self._step and not self._step.done and self._state.update.end(optimizer):
             self._step.done = True
@@ -169,8 +214,20 @@ class Step:
         #: The job's present loss, if it is set inside the block.
         self.loss: Optional[SupportsFloat] = None
 
+    def backward(self, loss: torch.Tensor, items: Any) -> None:
+        """Backward of a loss that is the sum over `items` items, such as tokens, instead of a mean over samples.
+
+        The gradient becomes that of the mean over all items of the global batch, on all ranks. Call it once for each
+        part, without `part.weight`. All ranks exchange their numbers with the last part. `items` may be a tensor.
+        """
+        self._run._items.backward(loss, items, self.part, self._run.world)
+
     def __enter__(self) -> Step:
         run = self._run
+        if run._changes.formed != run._checked:
+            check_updates(run._net)
+            run._checked = run._changes.formed
+            run._begins_batch()
         run._changes.watch.begin()
         run._step = self
         self._sync = self.part.sync(run.model)
@@ -192,7 +249,8 @@ class Step:
             return False
         if isinstance(error, Exception):
             self.failed = True
-            run._changes.recover(error)
+            if not run._halves(error, self.part):
+                run._changes.recover(error)
         return isinstance(error, Exception)
 
     def _end(self) -> None:
@@ -205,6 +263,9 @@ class Step:
             self.done = True
             run._changes.committed()
         run._state.keep()
+        run._begins_batch()
+        if run._sampler.fitting:
+            run._sampler.fitting.updated()
         report(self.part.share, run.updates, self.loss)
         run._changes.boundary()
         run._changes.watch.end()
