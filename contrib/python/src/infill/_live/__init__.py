@@ -35,7 +35,7 @@ def live(
     - `checkpoint` is the file for whatever needs a restart: read when the training begins, written every
       `checkpoint_secs` seconds while the training goes on, and when the job leaves all its nodes. Without it, what was
       registered with `on_rescale` is called when the job leaves, and the program itself loads what that saved.
-    - `timeout_secs` is for collectives whose peers are there but don't come.
+    - `timeout_secs` is for steps in which a process is there but does not come: it is given up then.
 
     Raises RuntimeError if the job has no place for this process any more; SystemExit if it is to leave.
     """

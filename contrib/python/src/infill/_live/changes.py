@@ -68,7 +68,9 @@ class Changes:
         self._deadline, self._failures = 0.0, 0
         self._told_of: Optional[Group] = None
         #: Whether a group is being left, formed, or given the state.
-        self._is_changing = False
+        self._is_changing, self._changing_since = False, 0.0
+        #: Whether this process waits for the agent's word after a failure.
+        self._recovers = False
         #: Whether the user was warned that there is no secret.
         self._warned = False
         if control:
@@ -79,6 +81,10 @@ class Changes:
 
     def _tick(self) -> None:
         control, group = self._control, self._group
+        if group and group.aborted_at is None and not self._is_changing and self._is_over_time():
+            group.abort()
+            secs = self._transport.timeout.total_seconds()
+            self._say("failed", error=f"the step has lasted longer than timeout_secs, {secs:g} s")
         if control and group and (group.aborted_at or self._is_outdated(group)):
             group.abort()
             if self._hangs(group):
@@ -87,13 +93,21 @@ class Changes:
         if overdue is not None:
             self._say("stuck", secs=round(overdue, 3))
 
+    def _is_over_time(self) -> bool:
+        is_stuck = self.watch.is_stuck(self._transport.timeout.total_seconds())
+        return self.world > 1 and self.watch.is_under_way and is_stuck
+
     def _hangs(self, group: Group) -> bool:
         """Whether it waits for a lost peer in an operation that cannot be given up, as gloo may until its time-out."""
         limit, since = max(HANGS_SECS, 3 * self.watch.usual_secs), group.aborted_at
         changes = self._is_changing and group.is_met
         if changes:
             limit = max(limit, self._state.bytes() / STATE_BYTES_PER_SEC)
-        waits = changes or self.watch.is_under_way
+            # It may have waited for the agent's word since the group was ended.
+            since = max(since or 0.0, self._changing_since)
+        # Between steps, the program may do something else for a while, but the others cannot wait for it forever.
+        is_away = self.watch.is_stuck(self._transport.timeout.total_seconds())
+        waits = changes or self.watch.is_under_way or is_away and not (self._is_changing or self._recovers)
         return waits and since is not None and time.monotonic() > since + limit
 
     def _give_up(self, group: Group, newest: Optional[Change]) -> None:
@@ -102,7 +116,7 @@ class Changes:
             os._exit(0)
         if group is not self._told_of:
             self._told_of = group
-            self._say("hopeless", why="a collective hangs though it was ended; nothing but a kill ends this process")
+            self._say("hopeless", why="it hangs though its group was ended; nothing but a kill ends this process")
 
     def _is_outdated(self, group: Group) -> bool:
         control = self._control
@@ -181,6 +195,14 @@ class Changes:
         control = self._control
         if control is None or not self.may_be_a_loss(error):
             raise error
+        self._recovers = True
+        try:
+            self._climb(control, error)
+        finally:
+            self._recovers = False
+
+    def _climb(self, control: Control, error: Exception) -> None:
+        """Tries one membership after the other, and then the way of a restart."""
         end = time.monotonic() + LADDER_SECS
         self._failures += 1
         self._state.undo(error)
@@ -228,7 +250,8 @@ class Changes:
         self._server.close()
 
     def _follow(self, change: Change) -> None:
-        self._tried, self._is_changing = change.epoch, True
+        self._tried, self._changing_since = change.epoch, time.monotonic()
+        self._is_changing = True
         try:
             if change.leaves:
                 self._say("left", epoch=change.epoch)
@@ -372,6 +395,7 @@ class Changes:
                 self._say("left", epoch=newest.epoch if newest else self._tried)
                 RESCALE.depart()
             time.sleep(0.05)
+        RESCALE.fail_with(error)
         raise error
 
     def _say(self, what: str, **fields: Any) -> None:

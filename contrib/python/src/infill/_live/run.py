@@ -53,9 +53,8 @@ class Run:
         timeout = datetime.timedelta(seconds=timeout_secs)
         backend = backend or ("nccl" if self._device.type == "cuda" else "gloo")
         transport = group.Transport(backend, self._device, timeout)
-        if transport.is_nccl:
-            for name, value in group.NCCL_ENVIRONMENT.items():
-                os.environ.setdefault(name, value)
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
         #: Use this instead of the network where gradients are needed: forward passes go through it.
         self.model = Model(net, ddp)
         self._state = State(net, optimizer, sampler, others)
@@ -68,6 +67,10 @@ class Run:
         if rest:
             print(f"infill: each change of size is a restart: {rest}", file=sys.stderr, flush=True)
         control = None if rest else connect()
+        if control and transport.is_nccl:
+            # Without an agent, only PyTorch's own watchdog ends a collective that hangs.
+            for name, value in group.NCCL_ENVIRONMENT.items():
+                os.environ.setdefault(name, value)
         if control:
             group.warm_up(backend, lambda: self._warm(net, warm))
         self._changes = Changes(self._state, self.model, control, file, transport)
