@@ -10,6 +10,7 @@ from live_case import torch
 sys.path.insert(0, str(SRC))
 
 import infill  # noqa: E402
+from infill._live import others  # noqa: E402
 from infill._live.updates import Updates  # noqa: E402
 from infill.torch import ElasticSampler  # noqa: E402
 
@@ -108,6 +109,40 @@ class Repeated(unittest.TestCase):
 
     def test_two_optimizers_of_which_one_has_stepped(self):
         self.check("two", "between")
+
+
+class Copies(unittest.TestCase):
+    """Which of the other objects are put back."""
+
+    def test_only_small_ones(self):
+        net = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        named = {"small": Holder(torch.zeros(100)), "large": Holder(torch.zeros(others.MOST_BYTES)), "odd": Holder(None)}
+        named["odd"].state_dict = lambda: 1 / 0
+        kept = others.Others(named, [optimizer])
+        kept.keep()
+        for holder in named.values():
+            holder.held = torch.ones(3)
+        optimizer.param_groups[0]["lr"] = 7.0
+        kept.back()
+        self.assertEqual(named["small"].held.tolist(), [0.0] * 100)
+        self.assertEqual([named["large"].held.tolist(), named["odd"].held.tolist()], [[1.0] * 3] * 2)
+        self.assertEqual(optimizer.param_groups[0]["lr"], 0.1)
+        # What was put back is no longer the copy.
+        named["small"].held.fill_(3.0)
+        kept.back()
+        self.assertEqual(named["small"].held.tolist(), [0.0] * 100)
+
+
+class Holder:
+    def __init__(self, held):
+        self.held = held
+
+    def state_dict(self):
+        return {"held": self.held}
+
+    def load_state_dict(self, state):
+        self.held = state["held"]
 
 
 class Several(unittest.TestCase):

@@ -113,4 +113,9 @@ def copied(tree: Any) -> Any:
         return {key: copied(value) for key, value in tree.items()}
     if type(tree) in (list, tuple):
         return type(tree)(copied(value) for value in tree)
-    return copy.deepcopy(tree)
+    if isinstance(tree, (int, float, str, type(None))):
+        return tree
+    try:
+        return copy.deepcopy(tree)
+    except Exception:  # What cannot be copied is hardly state.
+        return tree
