@@ -1,6 +1,8 @@
 """A step that is repeated, because a member was lost in it, leaves the same as a step that was never disturbed."""
 
+import random
 import sys
+import time
 import unittest
 
 from agent import SRC
@@ -17,7 +19,7 @@ from infill.torch import ElasticSampler  # noqa: E402
 #: FAILS names the place at which the first try of the fourth update fails on all ranks, as it does on a GPU, where the
 #: optimizer is the first to notice a lost member.
 PROGRAM = """
-    import os, torch, infill
+    import os, time, torch, infill
     from infill.torch import ElasticSampler
 
     torch.set_num_threads(1)
@@ -52,7 +54,8 @@ PROGRAM = """
     one_or_two = optimizers if how == "two" else optimizers[0]
     run = infill.live(net, one_or_two, sampler, backend="gloo", scheduler=scheduler, **named)
     trace = open(f"trace-{run.rank}", "w", buffering=1)
-    while run.updates < 8:
+    steps, pause = int(os.environ.get("STEPS", 8)), float(os.environ.get("PAUSE", 0))
+    while run.updates < steps:
         for number, part in run.parts(torch.utils.data.DataLoader(range(996), batch_sampler=sampler)):
             with run.step(part) as step:
                 for optimizer in optimizers:
@@ -61,6 +64,7 @@ PROGRAM = """
                         scaler.unscale_(optimizer)
                         torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
                     nonsense()
+                    time.sleep(pause)
                     if optimizer is optimizers[-1]:
                         scheduler.step()
                         fail("between")
@@ -71,17 +75,21 @@ PROGRAM = """
             if step.done:
                 values = [v for p in net.parameters() for v in p.flatten().tolist()]
                 trace.write(f"{run.updates} {scaler.get_scale()} {scheduler.last_epoch} {values!r}\\n")
-            if run.updates == 8:
+            if run.updates == steps:
                 break
     run.close()
 """
 
 
 class Repeated(unittest.TestCase):
-    def trained(self, fails, how):
+    def trained(self, fails, how, moments=(), **more):
         agent = LiveAgent()
         self.addCleanup(agent.close)
-        members = agent.begin(PROGRAM, 2, HOW=how, FAILS=fails)
+        members = agent.begin(PROGRAM, 2, HOW=how, FAILS=fails, **more)
+        for pause in moments:
+            time.sleep(pause)
+            agent.regroup(members, urgent=True)
+            agent.regrouped()
         if fails:
             for member in members:
                 member.hear("failed")
@@ -97,6 +105,18 @@ class Repeated(unittest.TestCase):
         for place in fails:
             with self.subTest(place):
                 self.assertEqual(self.trained(place, how), undisturbed)
+
+    def test_at_random_moments(self):
+        moments = random.Random(1)
+        for how in ("clip", "two"):
+            undisturbed = self.trained("", how, STEPS="80")
+            pauses = [moments.uniform(0.02, 0.2) for _ in range(12)]
+            traces = self.trained("", how, pauses, STEPS="80", PAUSE="0.02")
+            for trace, whole in zip(traces, undisturbed):
+                self.assertEqual(trace[-1], whole[-1])
+                # A rank has not made an update itself if it was behind when the members met.
+                self.assertEqual(set(trace) - set(whole), set())
+                self.assertGreater(len(trace), 60)
 
     def test_gradients_that_a_scaler_divides(self):
         self.check("plain", "hook", "nonsense")

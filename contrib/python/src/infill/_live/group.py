@@ -38,7 +38,7 @@ NCCL_ENVIRONMENT = {
 #: The abort frees the communicator, which that thread uses until then. Thereafter it waits for the device.
 LAUNCH_SECS = 1.0
 
-#: A communicator takes memory beside PyTorch's own, which may have reserved the rest. Below this, PyTorch gives some back.
+#: A communicator takes memory beside PyTorch's own, which may have reserved the rest. Below this, it gives some back.
 COMMUNICATOR_BYTES = 2 << 30
 
 
