@@ -40,6 +40,9 @@ LADDER_SECS, MAX_TRIES = 30.0, 5
 #: Time from the end of a group until everything that waits in it must have failed, seconds. Most fails within 0.1 s.
 HANGS_SECS = 5.0
 
+#: How long a training that has ended waits for operations that were given up, seconds.
+SETTLE_SECS = 2.0
+
 #: Time from giving up until the agent must have said what to do, seconds.
 HOPELESS_SECS = 10.0
 
@@ -247,6 +250,7 @@ class Changes:
             with contextlib.suppress(RuntimeError):
                 self._group.agreement.wait()
         self._leave_group()
+        works.settle(SETTLE_SECS)
         self._server.close()
 
     def _follow(self, change: Change) -> None:
