@@ -285,5 +285,43 @@ class Children(WithAgent):
 """)
 
 
+#: Handlers that were registered before the import are called while the interpreter is taken apart.
+FAILING = """
+import atexit
+atexit.register(print, "taken apart", flush=True)
+import infill
+from infill._rescale import RESCALE
+
+noted = RuntimeError("noted")
+RESCALE.fail_with(noted)
+try:
+    {ends}
+except RuntimeError:
+    {handles}
+"""
+
+
+class Failing(unittest.TestCase):
+    """A process that fails while threads of it may still wait in a group that was given up."""
+
+    def run_program(self, ends, handles="raise"):
+        text = FAILING.format(ends=ends, handles=handles)
+        how = {"env": {**os.environ, "PYTHONPATH": str(SRC)}, "capture_output": True, "text": True}
+        done = subprocess.run([sys.executable, "-B", "-c", text], **how)
+        return done.returncode, done.stdout, done.stderr.strip().split("\n")[-1]
+
+    def test_the_interpreter_is_not_taken_apart(self):
+        self.assertEqual(self.run_program("raise noted"), (1, "", "RuntimeError: noted"))
+        self.assertEqual(self.run_program("raise noted", "raise KeyError(3)"), (1, "", "KeyError: 3"))
+
+    def test_an_error_that_the_program_handles(self):
+        self.assertEqual(self.run_program("raise noted", "pass"), (0, "taken apart\n", ""))
+        self.assertEqual(self.run_program("raise noted", "raise SystemExit(3)"), (3, "taken apart\n", ""))
+
+    def test_another_error(self):
+        said = (1, "taken apart\n", "ValueError: other")
+        self.assertEqual(self.run_program("raise ValueError('other')"), said)
+
+
 if __name__ == "__main__":
     unittest.main()

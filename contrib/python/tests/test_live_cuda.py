@@ -38,6 +38,91 @@ class Gpu(Live):
         print(self.id().split(".")[-1], self.agent.epoch, len(parts), "members:", parts[0], flush=True)
 
 
+#: A GPT of 124 million parameters, with as many layers and buckets of gradients as a real one: members are lost while
+#: NCCL is given work. Each rank records the sum of its parameters.
+GPT = """
+    import os, time, torch, infill
+    from torch import nn
+    from infill.torch import ElasticSampler
+
+    torch.manual_seed(0)
+    WIDE, HEADS, LAYERS, WORDS, LONG = 768, 12, 12, 50257, 256
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norms = nn.ModuleList([nn.LayerNorm(WIDE), nn.LayerNorm(WIDE)])
+            self.attention = nn.Linear(WIDE, 3 * WIDE)
+            self.out = nn.Linear(WIDE, WIDE)
+            self.wide = nn.Sequential(nn.Linear(WIDE, 4 * WIDE), nn.GELU(), nn.Linear(4 * WIDE, WIDE))
+
+        def forward(self, x):
+            batch, long, _ = x.shape
+            q, k, v = self.attention(self.norms[0](x)).view(batch, long, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(mixed.transpose(1, 2).reshape(batch, long, WIDE))
+            return x + self.wide(self.norms[1](x))
+
+    class Gpt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(WORDS, WIDE), nn.Embedding(1024, WIDE)
+            self.blocks, self.norm = nn.Sequential(*[Block() for _ in range(LAYERS)]), nn.LayerNorm(WIDE)
+            self.head = nn.Linear(WIDE, WORDS, bias=False)
+            self.head.weight = self.words.weight
+
+        def forward(self, text):
+            x = self.words(text) + self.places(torch.arange(text.shape[1], device=text.device))
+            return self.head(self.norm(self.blocks(x)))
+
+    def loss(model, text):
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = model(text[:, :-1])
+        return nn.functional.cross_entropy(logits.flatten(0, 1).float(), text[:, 1:].flatten())
+
+    net = Gpt().to("cuda")
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
+    sampler = ElasticSampler(100000, 12, seed=3)
+    data = torch.randint(WORDS, (64, LONG + 1), generator=torch.Generator().manual_seed(0)).to("cuda")
+    loader = torch.utils.data.DataLoader(range(100000), batch_sampler=sampler)
+    warm = lambda model: loss(model, data[:2])
+    run = infill.live(net, optimizer, sampler, backend="nccl", checkpoint="live.pt", warm=warm)
+    trace = open(f"trace-{os.getpid()}", "w", buffering=1)
+    while True:
+        for numbers, part in run.parts(loader):
+            with run.step(part) as step:
+                (loss(run.model, data[numbers % 64]) * part.weight).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            if step.done:
+                trace.write(f"{run.updates} {run.epoch} {sum(p.double().sum().item() for p in net.parameters())!r}\\n")
+"""
+
+#: Members that are lost, one after the other.
+KILLS = 20
+
+
+class RealModel(Gpu):
+    def test_no_survivor_dies_of_a_loss(self):
+        moments, survivors = random.Random(1), self.agent.begin(GPT, 2)
+        spare = self.agent.spawn(GPT)
+        for number in range(KILLS):
+            (newcomer,) = spare
+            newcomer.hear("ready")
+            spare = self.agent.spawn(GPT) if number + 1 < KILLS else []
+            self.agent.regroup([*survivors, newcomer])
+            self.assert_all_go_on_alike()
+            time.sleep(moments.uniform(0, 0.3))
+            # As at first on a real node: nobody is told at once.
+            newcomer.kill()
+            time.sleep(moments.uniform(0, 0.3))
+            self.agent.regroup(survivors, urgent=True)
+            self.assert_all_go_on_alike()
+            for member in survivors:
+                self.assertIsNone(member.process.poll(), f"a survivor died of loss {number + 1}")
+                self.assertIsNone(member.heard("hopeless"))
+
+
 class Nccl(Gpu):
     # An operation that waits for a peer that is there, but does not come, can only be aborted.
     failures_spread = False

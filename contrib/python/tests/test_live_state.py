@@ -1,6 +1,7 @@
 """A state that is handed over arrives complete, in any memory layout."""
 
 import collections
+import json
 import os
 import pickle
 import re
@@ -60,7 +61,7 @@ def trained(seed, transposed=False):
     return state.State(net, optimizer, ElasticSampler(100, 10), {})
 
 
-class HandingOver(unittest.TestCase):
+class Handed(unittest.TestCase):
     def check(self, source, newcomer):
         wire = Wire()
         with mock.patch.object(among.dist, "get_rank", lambda: wire.rank):
@@ -71,9 +72,12 @@ class HandingOver(unittest.TestCase):
         for name, value in source.net.state_dict().items():
             self.assertTrue(torch.equal(newcomer.net.state_dict()[name], value), name)
         for mine, theirs in zip(newcomer.net.parameters(), source.net.parameters()):
-            for key, value in source.optimizer.state[theirs].items():
-                self.assertTrue(torch.equal(newcomer.optimizer.state[mine][key], value), key)
+            for given, taken in zip(source.optimizers, newcomer.optimizers):
+                for key, value in given.state.get(theirs, {}).items():
+                    self.assertTrue(torch.equal(taken.state[mine][key], value), key)
 
+
+class HandingOver(Handed):
     def test_large_and_small(self):
         self.check(trained(1), trained(2))
 
@@ -90,6 +94,134 @@ class HandingOver(unittest.TestCase):
             wire.rank = 1
             wire.broadcast_all(got, 0)
         self.assertTrue(wire.is_empty() and all(map(torch.equal, got, sent)))
+
+
+def moments(source):
+    """The optimizer's tensors that are as large as their parameters."""
+    pairs = [(p, kept) for o in source.optimizers for p, state in o.state.items() for kept in state.values()]
+    return [(p, kept) for p, kept in pairs if kept.shape == p.shape]
+
+
+class Layouts(Handed):
+    """Kernels that update all tensors at once expect the same layout of a parameter and its moments."""
+
+    def convolution(self, seed, kernel=3):
+        torch.manual_seed(seed)
+        net = torch.nn.Conv2d(3, 4, kernel).to(memory_format=torch.channels_last)
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.001, fused=True)
+        net(torch.randn(2, 3, 8, 8)).sum().backward()
+        optimizer.step()
+        return state.State(net, optimizer, ElasticSampler(100, 10), {})
+
+    def test_channels_last(self):
+        for kernel in (3, 1):
+            newcomer = self.convolution(2, kernel)
+            newcomer.optimizers[0].state.clear()
+            self.check(self.convolution(1, kernel), newcomer)
+            self.assertEqual(len(moments(newcomer)), 4)
+            for parameter, kept in moments(newcomer):
+                self.assertEqual(kept.stride(), parameter.stride())
+            newcomer.optimizers[0].step()
+
+    def test_only_layouts_without_gaps_are_believed(self):
+        for shape, strides in (((2, 3), [3, 2]), ((2, 3), [0, 1]), ((2,), [1 << 40]), ((2, 3), [1]), ((2,), [-1])):
+            with self.subTest(strides), self.assertRaises(skeleton.Malformed):
+                skeleton.load(json.dumps({"tensor": [shape, "float32", "cpu", strides]}).encode())
+        expanded = skeleton.Slot.of(torch.zeros(3).expand(2, 3))
+        self.assertEqual(expanded.empty(torch.device("cpu")).stride(), (3, 1))
+
+    def test_the_device_is_the_network_s_own(self):
+        second = torch.device("cuda:1")
+        self.assertEqual(state._device_of("cuda", second), second)
+        self.assertEqual(state._device_of("cpu", second), torch.device("cpu"))
+        source, newcomer, wanted = trained(1), trained(2), []
+        own = newcomer._device = torch.device("cpu", 0)
+        empty = skeleton.Slot.empty
+        with mock.patch.object(skeleton.Slot, "empty", lambda slot, device: wanted.append(device) or empty(slot, "cpu")):
+            self.check(source, newcomer)
+        self.assertEqual(set(wanted), {own})
+
+
+class Tied(Handed):
+    def tied(self, seed, is_tied=True):
+        torch.manual_seed(seed)
+        net = torch.nn.Sequential(torch.nn.Embedding(50, 8), torch.nn.Linear(8, 50, bias=False))
+        if is_tied:
+            net[1].weight = net[0].weight
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.001)
+        net(torch.arange(50)).sum().backward()
+        optimizer.step()
+        return state.State(net, optimizer, ElasticSampler(100, 10), {})
+
+    def test_tied_weights_are_sent_once(self):
+        source, newcomer = self.tied(1), self.tied(2)
+        _, sent = state._take_apart(source.tree())
+        self.assertEqual(sum(tensor.numel() > 1 for tensor in sent), 3)
+        self.check(source, newcomer)
+        self.assertIs(newcomer.net[0].weight, newcomer.net[1].weight)
+
+    def test_a_copy_for_the_disk_keeps_them_tied(self):
+        kept = state.copy(self.tied(1).tree())["net"]
+        self.assertEqual(kept["0.weight"].data_ptr(), kept["1.weight"].data_ptr())
+
+    def test_a_newcomer_that_has_not_tied_them_gets_both(self):
+        source, wire, newcomer = self.tied(1), Wire(), self.tied(2, is_tied=False)
+        newcomer.optimizers = source.optimizers
+        with mock.patch.object(among.dist, "get_rank", lambda: wire.rank):
+            source.send(0, wire, KEYS)
+            wire.rank = 1
+            newcomer.receive(0, wire, KEYS)
+        for layer in newcomer.net:
+            self.assertTrue(torch.equal(layer.weight, source.net[0].weight))
+
+    def test_a_number_of_no_tensor(self):
+        with self.assertRaisesRegex(RuntimeError, "number of an earlier tensor"):
+            state._put_together({"net": skeleton.Same(0)}, lambda slot, name: None)
+        for number in (-1, "0", True):
+            with self.assertRaises(skeleton.Malformed):
+                skeleton.load(json.dumps({"same": number}).encode())
+
+
+class Own(torch.optim.SGD):
+    """An optimizer that keeps its state in a form of its own, as those with 8 bits do."""
+
+    def state_dict(self):
+        return {**super().state_dict(), "own": 7}
+
+    def load_state_dict(self, held):
+        self.loaded = held["own"]
+        super().load_state_dict({key: value for key, value in held.items() if key != "own"})
+
+
+class LoadingOptimizers(Handed):
+    def made(self, kind):
+        net = torch.nn.Linear(3, 2)
+        optimizer = kind(net.parameters(), lr=0.1, momentum=0.9)
+        net(torch.ones(3)).sum().backward()
+        optimizer.step()
+        return state.State(net, optimizer, ElasticSampler(100, 10), {})
+
+    def test_one_that_loads_in_its_own_way(self):
+        newcomer = self.made(Own)
+        self.check(self.made(Own), newcomer)
+        self.assertEqual(newcomer.optimizers[0].loaded, 7)
+
+    def test_one_with_a_hook(self):
+        newcomer, called = self.made(torch.optim.SGD), []
+        newcomer.optimizers[0].register_load_state_dict_post_hook(called.append)
+        self.check(self.made(torch.optim.SGD), newcomer)
+        self.assertEqual(len(called), 1)
+
+    def test_several(self):
+        source, newcomer = (self.made(torch.optim.SGD) for _ in range(2))
+        for each in (source, newcomer):
+            each.optimizers = [torch.optim.Adam([p]) for p in each.net.parameters()]
+            for optimizer in each.optimizers:
+                optimizer.step()
+        self.check(source, newcomer)
+        newcomer.optimizers = newcomer.optimizers[:1]
+        with self.assertRaisesRegex(ValueError, "that of 2 optimizers, and here are 1"):
+            newcomer.load(source.tree())
 
 
 class Holder:

@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+import time
 import unittest
 import weakref
 
@@ -151,6 +152,21 @@ class Keeping(unittest.TestCase):
         del work
         gc.collect()
         self.assertEqual((group(), made()), (None, None))
+
+    def test_an_ended_training_waits_for_them_for_a_moment(self):
+        hanging, succeed, _ = self.hang()
+        works.keep(hanging)
+        began = time.monotonic()
+        works.settle(0.2)
+        self.assertTrue(hanging.are_under_way())
+        self.assertGreaterEqual(time.monotonic() - began, 0.2)
+        threading.Timer(0.1, succeed).start()
+        works.settle(LONG_SECS)
+        self.assertFalse(hanging.are_under_way())
+        works.keep(Works())
+        began = time.monotonic()
+        works.settle(LONG_SECS)
+        self.assertLess(time.monotonic() - began, LONG_SECS / 2)
 
     def test_few_at_a_time(self):
         every = [self.hang() for _ in range(works.MOST_KEPT)]

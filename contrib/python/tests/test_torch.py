@@ -7,12 +7,14 @@ import signal
 import sys
 import time
 import unittest
+from unittest import mock
 
 from agent import SRC, TorchAgent
 
 sys.path.insert(0, str(SRC))
 
 try:
+    import torch
     from torch.utils.data import DataLoader
 except ImportError:
     raise unittest.SkipTest("PyTorch is not installed") from None
@@ -44,6 +46,40 @@ class Splitting(unittest.TestCase):
                 self.check(size, world, micro)
 
 
+    def shapes(self, pad):
+        """The sizes of all micro-steps of a global batch of 256 samples on 1 to 16 ranks, by number of ranks."""
+        found = {}
+        for world in range(1, 17):
+            for rank in range(world):
+                parts = split(range(256), world, rank, 32, pad)
+                found.setdefault(world, []).append({len(part.indices) for part in parts})
+        return found
+
+    def test_a_rank_has_at_most_two_shapes_and_most_parts_are_whole(self):
+        for world, ranks in self.shapes(pad=False).items():
+            self.assertLessEqual(max(map(len, ranks)), 2, world)
+            if world <= 8:
+                self.assertTrue(all(32 in shapes for shapes in ranks), (world, ranks))
+        # Normalization over a batch refuses a single sample.
+        for size, world, micro in itertools.product(range(2, 60), range(1, 7), range(4, 9)):
+            for rank in range(world):
+                parts = split(range(size), world, rank, micro)
+                self.assertLessEqual(len({len(part.indices) for part in parts}), 2, (size, world, micro))
+                if parts[0].share != 1:
+                    self.assertGreater(min(len(part.indices) for part in parts), 1, (size, world, micro, rank))
+
+    def test_with_padding_there_is_one_shape_and_the_same_gradient(self):
+        self.assertEqual(set.union(*(shapes for ranks in self.shapes(pad=True).values() for shapes in ranks)), {32})
+        for size, world, micro in itertools.product(range(1, 14), range(1, 7), (1, 2, 3, 5)):
+            ranks = [split(range(size), world, rank, micro, pad=True) for rank in range(world)]
+            parts = [part for parts in ranks for part in parts]
+            self.assertEqual({len(part.indices) for part in parts}, {micro})
+            self.assertTrue(all(1 <= part.counted <= micro for part in parts))
+            for chosen in range(size):
+                mean = sum(p.weight * p.indices[: p.counted].count(chosen) / p.counted / world for p in parts)
+                self.assertAlmostEqual(mean, 1 / size, places=12)
+
+
 class Sampling(unittest.TestCase):
     """ElasticSampler, alone and in a DataLoader."""
 
@@ -62,10 +98,50 @@ class Sampling(unittest.TestCase):
         self.assertEqual(list(sampler), [[2, 3], [6]])
 
     def test_its_length(self):
-        for size, batch, micro in itertools.product((1, 7, 12), (1, 4, 12, 20), (None, 1, 3)):
-            sampler = ElasticSampler(size, batch, micro, rank=1, world_size=3)
+        sizes = itertools.product((1, 7, 12), (1, 4, 12, 20), (None, 1, 3, "auto"), ("short", "merge", "drop"))
+        for size, batch, micro, tail in sizes:
+            if tail == "drop" and size < batch:
+                continue
+            sampler = ElasticSampler(size, batch, micro, tail=tail, rank=1, world_size=3)
+            sampler.is_led = True
             for sampler.done in range(0, size, batch):
-                self.assertEqual(len(sampler), len(list(sampler)), (size, batch, micro, sampler.done))
+                self.assertEqual(len(sampler), len(list(sampler)), (size, batch, micro, tail, sampler.done))
+
+    def batches(self, size, batch, **how):
+        sampler = ElasticSampler(size, batch, shuffle=False, rank=0, world_size=1, **how)
+        ends = [(part.batch, sampler.done) for _, part in sampler.parts(iter(lambda: None, 0)) if part.last]
+        self.assertEqual((sampler.epoch, sampler.done), (1, 0))
+        return ends
+
+    def test_what_becomes_of_the_last_samples(self):
+        self.assertEqual(self.batches(10, 4), [(4, 4), (4, 8), (2, 10)])
+        self.assertEqual(self.batches(10, 4, tail="merge"), [(4, 4), (6, 10)])
+        self.assertEqual(self.batches(10, 4, tail="merge", micro_batch=4), [(4, 4), (6, 10)])
+        self.assertEqual(self.batches(8, 4, tail="merge"), [(4, 4), (4, 8)])
+        self.assertEqual(self.batches(3, 4, tail="merge"), [(3, 3)])
+        for how in ({"drop_last": True}, {"tail": "drop"}):
+            self.assertEqual(self.batches(10, 4, **how), [(4, 4), (4, 8)])
+
+    def test_normalization_takes_each_batch(self):
+        norm = torch.nn.BatchNorm1d(3)
+        for world in (2, 3, 5):
+            for rank in range(world):
+                for micro in (None, 4):
+                    sampler = ElasticSampler(31, 10, micro, tail="merge", rank=rank, world_size=world)
+                    for _, part in sampler.parts(iter(lambda: None, 0)):
+                        norm(torch.randn(len(part.indices), 3))
+
+    def test_the_order_is_made_once_an_epoch(self):
+        sampler = ElasticSampler(20, 4, rank=0, world_size=1)
+        with mock.patch("torch.randperm", side_effect=torch.randperm) as made:
+            for _ in range(3):
+                list(sampler.parts(sampler))
+                sampler.epoch -= 1
+                list(sampler)
+            self.assertEqual(made.call_count, 1)
+            sampler.epoch = 1
+            list(sampler)
+            self.assertEqual(made.call_count, 2)
 
     def rescaled(self, random_, workers):
         """The samples of all ranks in three epochs of 50, rescaled after every few global batches."""
@@ -112,6 +188,19 @@ class Sampling(unittest.TestCase):
         for sizes in ((0, 1), (1, 0), (1, 1, -1)):
             with self.assertRaisesRegex(ValueError, "not positive"):
                 ElasticSampler(*sizes)
+
+    def test_options_that_make_no_sense(self):
+        for options, said in (
+            ({"micro_batch": "all"}, "expected a number, None or .auto."),
+            ({"tail": "long"}, "expected .short., .merge. or .drop. as tail"),
+            ({"tail": "merge", "drop_last": True}, "no drop_last beside"),
+            ({"pad": True}, "pad needs a micro_batch"),
+            ({"global_batch": 20, "drop_last": True}, "nothing is left: 10 samples, 20 each"),
+        ):
+            with self.subTest(options), self.assertRaisesRegex(ValueError, said):
+                ElasticSampler(**{"size": 10, "global_batch": 2, **options})
+        with self.assertRaisesRegex(RuntimeError, "needs infill.live"):
+            list(ElasticSampler(10, 2, "auto"))
 
 
 AGREEING = """

@@ -27,6 +27,7 @@ class Rescale:
         self._asked = False
         self._agreed_at: Optional[float] = None
         self._left = False
+        self._error: Optional[BaseException] = None
         #: Whether an agent says when this process leaves. Then a SIGTERM, which may be meant for this process alone,
         #: does not ask it to.
         self.is_led: Callable[[], bool] = lambda: False
@@ -101,15 +102,27 @@ class Rescale:
         self._left = True
         sys.exit(0)
 
+    def fail_with(self, error: BaseException) -> None:
+        """Notes the error with which this process ends, if the program does not handle it."""
+        self._error = error
+
     def _end(self) -> None:
         """Ends the process after the exit handlers that were registered later, which are called earlier.
 
         Taking the interpreter apart, with PyTorch in it, takes half a second that the next generation would wait for.
+        If threads of this process still wait in a group that was given up, it ends in a crash besides.
         """
-        if self._left:
+        if self._left or self._is_failing():
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(0)
+            os._exit(0 if self._left else 1)
+
+    def _is_failing(self) -> bool:
+        # The interpreter keeps the error that it has printed.
+        printed = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        while printed is not None and printed is not self._error:
+            printed = printed.__cause__ or printed.__context__
+        return printed is not None
 
 
 RESCALE = Rescale()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Union
 
 if TYPE_CHECKING:
     from ..torch import ElasticSampler
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def live(
     net: Any,
-    optimizer: Any,
+    optimizer: Union[Any, Sequence[Any]],
     sampler: ElasticSampler,
     *,
     backend: Optional[str] = None,
@@ -26,15 +26,16 @@ def live(
 
     Call it when all else is ready. A newcomer waits in it while the others train on; afterwards it has their state.
 
-    - `net`, `optimizer` (of torch.optim) and `sampler` are what is trained; `others` is anything else with `state_dict`
-      and `load_state_dict`, as `scheduler=…`.
+    - `net`, `optimizer` (of torch.optim, one or several) and `sampler` are what is trained; `others` is anything else
+      with `state_dict` and `load_state_dict`, as `scheduler=…`, but no optimizer. The global batch has changed the
+      model when each optimizer has made its step.
     - `backend` is that of torch.distributed: NCCL if the network is on a GPU, else gloo.
     - `ddp` are options of DistributedDataParallel; None: there is none, and the program exchanges gradients itself.
     - `warm` gets the model and returns a loss of some samples, for a newcomer's first, slow pass. It changes nothing.
     - `checkpoint` is the file for whatever needs a restart: read when the training begins, written every
       `checkpoint_secs` seconds while the training goes on, and when the job leaves all its nodes. Without it, what was
       registered with `on_rescale` is called when the job leaves, and the program itself loads what that saved.
-    - `timeout_secs` is for collectives whose peers are there but don't come.
+    - `timeout_secs` is for steps in which a process is there but does not come: it is given up then.
 
     Raises RuntimeError if the job has no place for this process any more; SystemExit if it is to leave.
     """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Set, Tuple
 
 import torch
@@ -83,10 +85,29 @@ class Among:
         return self._works.elsewhere(call)
 
 
+#: Threads that wait for a device, and give it no work meanwhile.
+_resting: Set[int] = set()
+
+
 def synchronize(device: torch.device) -> None:
     """Waits until the device has finished this thread's work."""
     if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
+        with _rest():
+            torch.cuda.current_stream(device).synchronize()
+
+
+@contextlib.contextmanager
+def _rest() -> Iterator[None]:
+    _resting.add(threading.get_ident())
+    try:
+        yield
+    finally:
+        _resting.discard(threading.get_ident())
+
+
+def rests(thread: int) -> bool:
+    """Whether the thread gives devices no work now: it waits for one, or is the one that asks."""
+    return thread in _resting or thread == threading.get_ident()
 
 
 def _shut_down(group: Any, _default: Any) -> None:

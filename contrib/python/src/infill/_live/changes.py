@@ -12,7 +12,7 @@ from typing import Any, Dict, NoReturn, Optional
 
 from .. import _plan
 from .._rescale import RESCALE
-from . import works
+from . import generators, works
 from .checkpoint import Checkpoint
 from .control import Control
 from .group import Group, Transport
@@ -39,6 +39,9 @@ LADDER_SECS, MAX_TRIES = 30.0, 5
 
 #: Time from the end of a group until everything that waits in it must have failed, seconds. Most fails within 0.1 s.
 HANGS_SECS = 5.0
+
+#: How long a training that has ended waits for operations that were given up, seconds.
+SETTLE_SECS = 2.0
 
 #: Time from giving up until the agent must have said what to do, seconds.
 HOPELESS_SECS = 10.0
@@ -68,7 +71,9 @@ class Changes:
         self._deadline, self._failures = 0.0, 0
         self._told_of: Optional[Group] = None
         #: Whether a group is being left, formed, or given the state.
-        self._is_changing = False
+        self._is_changing, self._changing_since = False, 0.0
+        #: Whether this process waits for the agent's word after a failure.
+        self._recovers = False
         #: Whether the user was warned that there is no secret.
         self._warned = False
         if control:
@@ -79,6 +84,10 @@ class Changes:
 
     def _tick(self) -> None:
         control, group = self._control, self._group
+        if group and group.aborted_at is None and not self._is_changing and self._is_over_time():
+            group.abort()
+            secs = self._transport.timeout.total_seconds()
+            self._say("failed", error=f"the step has lasted longer than timeout_secs, {secs:g} s")
         if control and group and (group.aborted_at or self._is_outdated(group)):
             group.abort()
             if self._hangs(group):
@@ -87,13 +96,21 @@ class Changes:
         if overdue is not None:
             self._say("stuck", secs=round(overdue, 3))
 
+    def _is_over_time(self) -> bool:
+        is_stuck = self.watch.is_stuck(self._transport.timeout.total_seconds())
+        return self.world > 1 and self.watch.is_under_way and is_stuck
+
     def _hangs(self, group: Group) -> bool:
         """Whether it waits for a lost peer in an operation that cannot be given up, as gloo may until its time-out."""
         limit, since = max(HANGS_SECS, 3 * self.watch.usual_secs), group.aborted_at
         changes = self._is_changing and group.is_met
         if changes:
             limit = max(limit, self._state.bytes() / STATE_BYTES_PER_SEC)
-        waits = changes or self.watch.is_under_way
+            # It may have waited for the agent's word since the group was ended.
+            since = max(since or 0.0, self._changing_since)
+        # Between steps, the program may do something else for a while, but the others cannot wait for it forever.
+        is_away = self.watch.is_stuck(self._transport.timeout.total_seconds())
+        waits = changes or self.watch.is_under_way or is_away and not (self._is_changing or self._recovers)
         return waits and since is not None and time.monotonic() > since + limit
 
     def _give_up(self, group: Group, newest: Optional[Change]) -> None:
@@ -102,7 +119,7 @@ class Changes:
             os._exit(0)
         if group is not self._told_of:
             self._told_of = group
-            self._say("hopeless", why="a collective hangs though it was ended; nothing but a kill ends this process")
+            self._say("hopeless", why="it hangs though its group was ended; nothing but a kill ends this process")
 
     def _is_outdated(self, group: Group) -> bool:
         control = self._control
@@ -148,6 +165,10 @@ class Changes:
         except Exception as error:
             self.recover(error)
 
+    def total(self, number: float) -> float:
+        """The sum of each rank's argument. Raises RuntimeError if a rank is lost."""
+        return self._group.total(number) if self._group else number
+
     def committed(self) -> None:
         """Notes that the optimizer has made its update."""
         self._state.commit()
@@ -177,8 +198,17 @@ class Changes:
         control = self._control
         if control is None or not self.may_be_a_loss(error):
             raise error
+        self._recovers = True
+        try:
+            self._climb(control, error)
+        finally:
+            self._recovers = False
+
+    def _climb(self, control: Control, error: Exception) -> None:
+        """Tries one membership after the other, and then the way of a restart."""
         end = time.monotonic() + LADDER_SECS
         self._failures += 1
+        self._state.undo(error)
         # It does not hang any more. The next operation may take longer than a collective to fail.
         self.watch.end(counts=False)
         while self._failures <= MAX_TRIES and not isinstance(error, Unsuited):
@@ -206,6 +236,8 @@ class Changes:
 
         Raises OSError if that fails.
         """
+        if self._state.worth == Worth.SPOILED:
+            return False
         if self._checkpoint:
             return self._checkpoint.save(self._state.tree())
         if RESCALE.save:
@@ -218,10 +250,12 @@ class Changes:
             with contextlib.suppress(RuntimeError):
                 self._group.agreement.wait()
         self._leave_group()
+        works.settle(SETTLE_SECS)
         self._server.close()
 
     def _follow(self, change: Change) -> None:
-        self._tried, self._is_changing = change.epoch, True
+        self._tried, self._changing_since = change.epoch, time.monotonic()
+        self._is_changing = True
         try:
             if change.leaves:
                 self._say("left", epoch=change.epoch)
@@ -247,11 +281,13 @@ class Changes:
         self._align(group)
         clock.lap("state")
         self._state.sampler.resize(change.rank, change.world)
+        generators.seed(self._state.seed, self._state.updates, change.rank)
         self._state.back_to_commit()
-        self._state.optimizer.zero_grad(set_to_none=True)
+        self._state.zero_grad()
         # Without an agent, no process ever gives up.
         self._model.wrap(group.exchange() if self._control and self._model.can_exchange else None)
         group.formed()
+        self._state.keep()
         clock.lap("wrap")
         self._begin(change, group)
         self._say("regrouped", epoch=change.epoch, secs=clock.laps)
@@ -363,6 +399,7 @@ class Changes:
                 self._say("left", epoch=newest.epoch if newest else self._tried)
                 RESCALE.depart()
             time.sleep(0.05)
+        RESCALE.fail_with(error)
         raise error
 
     def _say(self, what: str, **fields: Any) -> None:

@@ -18,19 +18,28 @@ import torch.distributed as dist
 
 from .._agreement import Agreement
 from . import sockets, works
-from .among import Among, synchronize
+from .among import Among, rests, synchronize
 from .keys import SECRET_BYTES, TAG_BYTES, Keys
 from .store import Client, Server, meet
 
-#: For NCCL. PyTorch's watchdog must not end the process over a lost peer. Nor may it sleep for a minute over that, so
-#: that others can write down what they did (four times this value): a group does not end meanwhile. Communicators
-#: with NVLink SHARP cannot be aborted.
+#: For NCCL. PyTorch's watchdog must not end the process over a lost peer, nor may the monitor of that watchdog, which
+#: stands still during an abort. Nor may it sleep for a minute over that, so that others can write down what they did
+#: (four times this value): a group does not end meanwhile. Communicators with NVLink SHARP cannot be aborted.
 NCCL_ENVIRONMENT = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
     "NCCL_NVLS_ENABLE": "0",
 }
+
+#: How long an abort of NCCL waits for the training's thread to have given the device all work of the step, seconds.
+#: The abort frees the communicator, which that thread uses until then. Thereafter it waits for the device.
+LAUNCH_SECS = 1.0
+
+#: A communicator takes memory beside PyTorch's own, which may have reserved the rest. Below this, it gives some back.
+COMMUNICATOR_BYTES = 2 << 30
 
 
 #: No peer receives what is sent with this tag.
@@ -77,6 +86,7 @@ class Group:
         #: The groups concerned: they end on the training's thread.
         self._aborted: List[Any] = []
         self._ended = False
+        self._thread = threading.get_ident()
 
     def form(self, address: Tuple[str, int], server: Server, is_outdated: Callable[[], bool]) -> None:
         """Meets the other members at the store. Raises RuntimeError if that fails or is aborted."""
@@ -105,6 +115,7 @@ class Group:
     def _init(self, **how: Any) -> None:
         # A failed group has left its number behind, and the others would look for this one under another name.
         dist.distributed_c10d._world.group_count = 0
+        self._make_room()
         with _own_excepthook(), self._making():
             ours = self._transport
             dist.init_process_group(ours.backend, rank=self.rank, world_size=self.world, timeout=ours.timeout, **how)
@@ -114,6 +125,13 @@ class Group:
         self._exchange_proved("rank", b"")
         self._connect(dist.group.WORLD)
 
+    def _make_room(self) -> None:
+        device = self._transport.device
+        if self._transport.is_nccl and device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            if free < COMMUNICATOR_BYTES:
+                torch.cuda.empty_cache()
+
     def gather(self, number: int) -> List[int]:
         """The argument of each rank. Raises RuntimeError if a rank is lost, or does not prove that it is a member."""
         if not self.keys.is_secret:
@@ -121,6 +139,13 @@ class Group:
             return [int(each) for each in self._gather(mine)]
         said = self._exchange_proved("number", number.to_bytes(8, "big", signed=True))
         return [int.from_bytes(each, "big", signed=True) for each in said]
+
+    def total(self, number: float) -> float:
+        """The sum of each rank's argument. Raises RuntimeError if a rank is lost."""
+        assert self.agreement
+        added, group = torch.tensor([number], dtype=torch.float64), self.agreement.group
+        self._works.wait(group, lambda: dist.all_reduce(added, group=group, async_op=True))
+        return float(added)
 
     def _exchange_proved(self, purpose: str, said: bytes) -> List[bytes]:
         """The bytes of each rank, all of one length. Raises RuntimeError if a rank cannot prove that it is a member."""
@@ -199,10 +224,16 @@ class Group:
             self._sockets.shutdown(socket.SHUT_RD if first else socket.SHUT_RDWR)
             _wake_senders()
             self._works.give_up()
+            if self._launches():
+                return
             if not self._aborting and self._has_nccl() and not self._works.are_elsewhere():
                 self._aborted = list(dist.distributed_c10d._world.pg_map)
                 self._aborting = threading.Thread(target=_abort_nccl, daemon=True)
                 self._aborting.start()
+
+    def _launches(self) -> bool:
+        """Whether the training's thread may just be giving NCCL work. Then the abort is for the next call."""
+        return not rests(self._thread) and time.monotonic() < (self.aborted_at or 0.0) + LAUNCH_SECS
 
     def end(self) -> None:
         """Ends the group on the training's thread."""

@@ -22,8 +22,11 @@ class Model:
 
     def __init__(self, net: Any, ddp: Optional[Dict[str, Any]]) -> None:
         self._net, self._ddp, self._wrapped = net, ddp, net
+        #: Passes so far.
+        self.passes = 0
 
     def __call__(self, *args: Any, **words: Any) -> Any:
+        self.passes += 1
         return self._wrapped(*args, **words)
 
     @property
@@ -48,6 +51,11 @@ class Model:
             self._wrapped = _wrap(self._net, self._ddp)
             if exchange:
                 _exchange_by(exchange, self._wrapped)
+
+    def goes_on(self) -> None:
+        """Notes that the next pass belongs to a global batch for which the ranks have exchanged buffers already."""
+        if isinstance(self._wrapped, DistributedDataParallel):
+            self._wrapped.require_forward_param_sync = False
 
     def unwrap(self) -> None:
         """Lets the group go."""

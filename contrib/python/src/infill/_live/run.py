@@ -6,7 +6,8 @@ import contextlib
 import datetime
 import os
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, SupportsFloat, Tuple, TypeVar
+import traceback
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, SupportsFloat, Tuple, TypeVar, Union
 
 import torch
 
@@ -19,8 +20,10 @@ from .among import synchronize
 from .changes import Changes
 from .checkpoint import Checkpoint
 from .control import connect
+from .items import Items
 from .model import Model
 from .state import State
+from .suited import OutOfMemory, check_micro_batch, check_updates
 
 _Batch = TypeVar("_Batch")
 
@@ -31,7 +34,7 @@ class Run:
     def __init__(
         self,
         net: Any,
-        optimizer: Any,
+        optimizer: Union[Any, Sequence[Any]],
         sampler: ElasticSampler,
         others: Dict[str, Any],
         *,
@@ -42,14 +45,16 @@ class Run:
         checkpoint_secs: float,
         timeout_secs: float,
     ) -> None:
-        self._sampler, self._optimizer = sampler, optimizer
+        check_updates(net)
+        check_micro_batch(net, sampler)
+        self._net, self._sampler = net, sampler
+        sampler.is_led = True
         self._device = next((p.device for p in net.parameters()), torch.device("cpu"))
         timeout = datetime.timedelta(seconds=timeout_secs)
         backend = backend or ("nccl" if self._device.type == "cuda" else "gloo")
         transport = group.Transport(backend, self._device, timeout)
-        if transport.is_nccl:
-            for name, value in group.NCCL_ENVIRONMENT.items():
-                os.environ.setdefault(name, value)
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
         #: Use this instead of the network where gradients are needed: forward passes go through it.
         self.model = Model(net, ddp)
         self._state = State(net, optimizer, sampler, others)
@@ -62,12 +67,22 @@ class Run:
         if rest:
             print(f"infill: each change of size is a restart: {rest}", file=sys.stderr, flush=True)
         control = None if rest else connect()
+        if control and transport.is_nccl:
+            # Without an agent, only PyTorch's own watchdog ends a collective that hangs.
+            for name, value in group.NCCL_ENVIRONMENT.items():
+                os.environ.setdefault(name, value)
         if control:
             group.warm_up(backend, lambda: self._warm(net, warm))
         self._changes = Changes(self._state, self.model, control, file, transport)
         self._step: Optional[Step] = None
-        optimizer.register_step_pre_hook(self._before_update)
-        optimizer.register_step_post_hook(self._after_update)
+        self._items = Items(net.parameters, self._changes.total)
+        #: Numbers that `parts` compares: how often a global batch began again without a change of the group, and the
+        #: passes through the model before the present one.
+        self._begun_again, self._passes = 0, 0
+        self._checked = 0
+        for each in self._state.optimizers:
+            each.register_step_pre_hook(self._before_update)
+            each.register_step_post_hook(self._after_update)
         self._changes.join()
 
     @property
@@ -94,12 +109,15 @@ class Run:
         """The rest of the sampler's epoch, in the form of `ElasticSampler.parts`, also across changes of size."""
         epoch = self._sampler.epoch
         while self._sampler.epoch == epoch:
-            formed = self._changes.formed
+            place = self._place()
             for batch, part in self._sampler.parts(loader):
                 yield batch, part
-                if self._changes.formed != formed:
+                if self._place() != place:
                     # The loader's next batches were cut for another size, or the place is another one.
                     break
+
+    def _place(self) -> Tuple[int, int]:
+        return self._changes.formed, self._begun_again
 
     def step(self, part: Part) -> Step:
         """The context of forward, backward and, with the last part, the update."""
@@ -116,10 +134,12 @@ class Run:
 
     def _warm(self, net: Any, warm: Optional[Callable[[Any], Any]]) -> None:
         """Does the work of a first step, without a trace in the trained state."""
-        with contextlib.suppress(Exception):  # Some optimizers cannot be made from their defaults; nothing is lost.
-            one = torch.nn.Parameter(torch.zeros(1, device=self._device))
-            one.grad = torch.zeros_like(one)
-            type(self._optimizer)([one], **self._optimizer.defaults).step()
+        for optimizer in self._state.optimizers:
+            # Some optimizers cannot be made from their defaults; nothing is lost.
+            with contextlib.suppress(Exception):
+                one = torch.nn.Parameter(torch.zeros(1, device=self._device))
+                one.grad = torch.zeros_like(one)
+                type(optimizer)([one], **optimizer.defaults).step()
         if not warm:
             return
         buffers = [buffer.clone() for buffer in net.buffers()]
@@ -127,22 +147,59 @@ class Run:
             self.model.wrap()
             warm(self.model).backward()
             self.model.unwrap()
-        self._optimizer.zero_grad(set_to_none=True)
+        self._state.zero_grad()
         with torch.no_grad():
             for buffer, before in zip(net.buffers(), buffers):
                 buffer.copy_(before)
 
-    def _before_update(self, *_: object) -> None:
+    def _before_update(self, optimizer: Any, *_: object) -> None:
         if self._step is None or not self._step.part.last:
             raise RuntimeError("optimizer.step() belongs into `with run.step(part)`, when part.last is true")
-        if self._device.type == "cuda":
-            # Gradients of an aborted group raise no error there, but are nonsense.
-            synchronize(self._device)
-            if not self._changes.is_sound:
-                raise RuntimeError("a member was lost in this step")
+        if self._step.done:
+            return
+        are_known = self._state.update.begin(optimizer)
+        if self._device.type == "cuda" and not are_known:
+            self._check_gradients()
 
-    def _after_update(self, *_: object) -> None:
-        if self._step and not self._step.done:
+    def _check_gradients(self) -> None:
+        """Raises RuntimeError if they are nonsense. On a GPU, those of an aborted group are, without an error."""
+        synchronize(self._device)
+        if not self._changes.is_sound:
+            raise RuntimeError("a member was lost in this step")
+
+    def _begins_batch(self) -> None:
+        """Notes that the next part is the first of a global batch."""
+        self._items.reset()
+        self._passes = self.model.passes
+
+    def _halves(self, error: BaseException, part: Part) -> bool:
+        """Whether the global batch begins again, here alone and in smaller parts, because `part` was too large."""
+        fitting = self._sampler.fitting
+        if not fitting or not isinstance(error, OutOfMemory) or not fitting.too_large(len(part.indices)):
+            return False
+        if part.last or not self._changes.is_sound:
+            # The ranks exchange gradients, so all must begin again: as after a loss.
+            return False
+        print(
+            f"infill: {len(part.indices)} samples at a time do not fit the device's memory; trying {fitting.most}",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._state.undo(error)
+        self._state.back_to_commit()
+        # The failed pass's tensors fill the memory.
+        traceback.clear_frames(error.__traceback__)
+        self._state.zero_grad()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        if self.model.passes != self._passes:
+            self.model.goes_on()
+        self._items.reset()
+        self._begun_again += 1
+        return True
+
+    def _after_update(self, optimizer: Any, *_: object) -> None:
+        if self._step and not self._step.done and self._state.update.end(optimizer):
             self._step.done = True
             self._changes.committed()
 
@@ -160,8 +217,20 @@ class Step:
         #: The job's present loss, if it is set inside the block.
         self.loss: Optional[SupportsFloat] = None
 
+    def backward(self, loss: torch.Tensor, items: Any) -> None:
+        """Backward of a loss that is the sum over `items` items, such as tokens, instead of a mean over samples.
+
+        The gradient becomes that of the mean over all items of the global batch, on all ranks. Call it once for each
+        part, without `part.weight`. All ranks exchange their numbers with the last part. `items` may be a tensor.
+        """
+        self._run._items.backward(loss, items, self.part, self._run.world)
+
     def __enter__(self) -> Step:
         run = self._run
+        if run._changes.formed != run._checked:
+            check_updates(run._net)
+            run._checked = run._changes.formed
+            run._begins_batch()
         run._changes.watch.begin()
         run._step = self
         self._sync = self.part.sync(run.model)
@@ -183,7 +252,8 @@ class Step:
             return False
         if isinstance(error, Exception):
             self.failed = True
-            run._changes.recover(error)
+            if not run._halves(error, self.part):
+                run._changes.recover(error)
         return isinstance(error, Exception)
 
     def _end(self) -> None:
@@ -191,9 +261,14 @@ class Step:
             return
         run = self._run
         if not self.done:
-            # The update was left out on all ranks, as by a gradient scaler.
+            # The update was left out on all ranks, as by a gradient scaler: perhaps for gradients that are nonsense.
+            run._check_gradients()
             self.done = True
             run._changes.committed()
+        run._state.keep()
+        run._begins_batch()
+        if run._sampler.fitting:
+            run._sampler.fitting.updated()
         report(self.part.share, run.updates, self.loss)
         run._changes.boundary()
         run._changes.watch.end()

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import re
 import sys
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -43,6 +43,20 @@ class Slot:
     shape: Tuple[int, ...]
     dtype: torch.dtype
     device: str
+    #: Distances of neighbours in memory, in elements. None: those of a contiguous tensor.
+    strides: Optional[Tuple[int, ...]] = None
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Slot:
+        """The slot of a tensor. Its memory layout is kept, unless that has gaps or overlaps."""
+        shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+        is_special = tensor.numel() > 0 and strides != _contiguous(shape) and _is_dense(shape, strides)
+        return cls(shape, tensor.dtype, tensor.device.type, strides if is_special else None)
+
+    def empty(self, device: torch.device) -> torch.Tensor:
+        """A tensor for it."""
+        strides = _contiguous(self.shape) if self.strides is None else self.strides
+        return torch.empty_strided(self.shape, strides, dtype=self.dtype, device=device)
 
     def bytes(self) -> int:
         """The bytes of its tensor."""
@@ -50,6 +64,32 @@ class Slot:
         for size in self.shape:
             count *= size
         return count
+
+
+@dataclasses.dataclass(frozen=True)
+class Same:
+    """Stands for a tensor that has a slot already: the one with this number, from 0, as in tied weights."""
+
+    number: int
+
+
+def _contiguous(shape: Sequence[int]) -> Tuple[int, ...]:
+    strides: List[int] = []
+    distance = 1
+    for size in reversed(shape):
+        strides.append(distance)
+        distance *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements fill a piece of memory exactly once. Strides of dimensions of one element say nothing."""
+    distance = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape) if size != 1):
+        if stride != distance:
+            return False
+        distance *= size
+    return True
 
 
 def dump(tree: Tree) -> bytes:
@@ -113,7 +153,8 @@ _WRITERS: Dict[str, Tuple[type, Callable[[Any, str, int], Any]]] = {
     "bytes": (bytes, lambda value, *_: _text(value)),
     "complex": (complex, lambda value, *_: [value.real, value.imag]),
     "dtype": (torch.dtype, lambda value, *_: _name(value)),
-    "tensor": (Slot, lambda value, *_: [list(value.shape), _name(value.dtype), value.device]),
+    "tensor": (Slot, lambda value, *_: [list(value.shape), _name(value.dtype), value.device, value.strides]),
+    "same": (Same, lambda value, *_: value.number),
 }
 
 
@@ -189,10 +230,21 @@ def _decode_shape(content: Any) -> Tuple[int, ...]:
 
 
 def _decode_slot(content: Any, _levels: int) -> Slot:
-    shape, dtype, device = _list(content, 3)
+    sizes, dtype, device, strides = _list(content, 4)
     if device not in DEVICES:
         raise Malformed("expected a device")
-    return Slot(_decode_shape(shape), _decode_dtype(dtype), device)
+    shape = _decode_shape(sizes)
+    if strides is not None:
+        strides = _decode_shape(strides)
+        if len(strides) != len(shape) or not _is_dense(shape, strides):
+            raise Malformed("expected strides without gaps")
+    return Slot(shape, _decode_dtype(dtype), device, strides)
+
+
+def _decode_same(content: Any, _levels: int) -> Same:
+    if type(content) is not int or content < 0:
+        raise Malformed("expected a number of a tensor")
+    return Same(content)
 
 
 def _decode_numpy(content: Any, _levels: int) -> Any:
@@ -217,5 +269,6 @@ _READERS: Dict[str, Callable[[Any, int], Any]] = {
     "complex": _decode_complex,
     "dtype": _decode_dtype,
     "tensor": _decode_slot,
+    "same": _decode_same,
     "numpy": _decode_numpy,
 }

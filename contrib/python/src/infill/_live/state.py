@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Callable, Dict, Iterable, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple, Union
 
 import torch
 
@@ -11,10 +11,12 @@ from ..torch import ElasticSampler
 from . import skeleton
 from .among import Among
 from .keys import TAG_BYTES, Keys
-from .skeleton import Slot, Tree
+from .others import Others
+from .skeleton import Same, Slot, Tree
+from .updates import Updates
 
 #: The header of a process's state. It changes with the format.
-MAGIC = b"infill state 1\n"
+MAGIC = b"infill state 2\n"
 
 #: Longest description of a state that is read, bytes: a million tensors fit.
 MOST_BYTES = 256 << 20
@@ -40,13 +42,24 @@ class Worth(enum.Enum):
 
 
 class State:
-    """Model, optimizer, sampler and other objects with `state_dict` and `load_state_dict`."""
+    """Model, optimizers, sampler and other objects with `state_dict` and `load_state_dict`."""
 
-    def __init__(self, net: Any, optimizer: Any, sampler: ElasticSampler, others: Dict[str, Any]) -> None:
-        self.net, self.optimizer, self.sampler, self.others = net, optimizer, sampler, others
+    def __init__(
+        self, net: Any, optimizer: Union[Any, Sequence[Any]], sampler: ElasticSampler, others: Dict[str, Any]
+    ) -> None:
+        self.net, self.sampler, self.others = net, sampler, others
+        self.optimizers: List[Any] = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+        if not self.optimizers:
+            raise ValueError("expected an optimizer, or several")
+        #: The update of the present global batch, and what it does to the other objects.
+        self.update, self._kept = Updates(self.optimizers), Others(others, self.optimizers)
+        self._is_between = False
         #: Updates of the optimizer, over all sizes and restarts, and the sampler's place after the last one.
         self.updates, self._place = 0, sampler.state_dict()
         self.worth = Worth.FRESH
+        #: Of all random numbers in the training. The program's own seed, if it has set one.
+        self.seed = torch.initial_seed()
+        self._device = next((p.device for p in net.parameters()), torch.device("cpu"))
         #: How often the training was begun, from a checkpoint or from nothing, and the membership of this process.
         self.begun, self.epoch = 0, 0
 
@@ -54,6 +67,26 @@ class State:
         """Notes that the present global batch has changed the model."""
         self.updates += 1
         self._place = self.sampler.state_dict()
+        self.update.commit()
+        self._is_between = True
+
+    def keep(self) -> None:
+        """Notes that the other objects have followed the last update."""
+        self._kept.keep()
+        self._is_between = False
+
+    def undo(self, error: BaseException) -> None:
+        """Removes the traces of a global batch that `error` has ended before it changed the model."""
+        if not self._is_between:
+            if not self.update.undo():
+                self.worth = Worth.SPOILED
+            self._kept.back()
+        self._kept.forget_step(error)
+
+    def zero_grad(self) -> None:
+        """Drops all gradients."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
     def back_to_commit(self) -> None:
         """Puts the sampler where the model is."""
@@ -61,19 +94,17 @@ class State:
 
     def tree(self) -> Tree:
         """The whole state. Its tensors are those in training, not copies."""
+        states = [optimizer.state_dict() for optimizer in self.optimizers]
         return {
             "net": self.net.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": states[0] if len(states) == 1 else states,
             "others": {name: other.state_dict() for name, other in self.others.items()},
             **self._place_tree(),
         }
 
     def _place_tree(self) -> Tree:
-        random = {"cpu": torch.get_rng_state()}
-        if torch.cuda.is_initialized():
-            random["cuda"] = torch.cuda.get_rng_state()
         stamp = {"begun": self.begun, "epoch": self.epoch, "updates": self.updates}
-        return {**stamp, "sampler": self._place, "random": random}
+        return {**stamp, "sampler": self._place, "random": {"seed": self.seed}}
 
     def inexpressible(self) -> str:
         """The parts of the state that cannot be handed over, and why. Empty if all can."""
@@ -86,33 +117,38 @@ class State:
     def load(self, tree: Tree) -> None:
         """Continues from the result of `tree` in another process."""
         self.net.load_state_dict(tree["net"])
-        self.optimizer.load_state_dict(tree["optimizer"])
+        for optimizer, state in zip(self.optimizers, self._optimizer_states(tree)):
+            optimizer.load_state_dict(state)
         self._load_rest(tree, self.others)
+
+    def _optimizer_states(self, tree: Tree) -> List[Any]:
+        states = tree["optimizer"] if isinstance(tree["optimizer"], list) else [tree["optimizer"]]
+        if len(states) != len(self.optimizers):
+            raise ValueError(f"the state is that of {len(states)} optimizers, and here are {len(self.optimizers)}")
+        return states
 
     def _load_rest(self, tree: Tree, others: Iterable[str]) -> None:
         for name in others:
             self.others[name].load_state_dict(tree["others"][name])
         self.begun = tree.get("begun", 0)
         self.updates, self._place, self.worth = tree["updates"], tree["sampler"], Worth.TRAINED
-        torch.set_rng_state(tree["random"]["cpu"])
-        if "cuda" in tree["random"] and torch.cuda.is_initialized():
-            torch.cuda.set_rng_state(tree["random"]["cuda"].cpu())
+        # Earlier checkpoints have the states of one rank's generators instead.
+        self.seed = tree["random"].get("seed", self.seed)
 
     def _load_received(self, tree: Tree) -> None:
         """As `load`, for tensors that nothing else uses: `load_state_dict` would copy each once more."""
-        if not all(torch.is_tensor(value) and value.data_ptr() in self._own() for value in tree["net"].values()):
+        mine = self._own_by_name()
+        if not all(name in mine and mine[name].data_ptr() == value.data_ptr() for name, value in tree["net"].items()):
             self.net.load_state_dict(tree["net"])
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        self.optimizer.state.clear()
-        for number, kept in tree["optimizer"]["state"].items():
-            self.optimizer.state[parameters[number]] = kept
-        for group, new in zip(self.optimizer.param_groups, tree["optimizer"]["param_groups"]):
-            group.update({key: value for key, value in new.items() if key != "params"})
+        for optimizer, state in zip(self.optimizers, self._optimizer_states(tree)):
+            _load_optimizer(optimizer, state)
         self._load_rest(tree, [name for name in self.others if name in tree["others"]])
 
-    def _own(self) -> "set[int]":
-        """The devices of parameters and buffers."""
-        return {tensor.data_ptr() for tensor in (*self.net.parameters(), *self.net.buffers())}
+    def _own_by_name(self) -> Dict[str, torch.Tensor]:
+        """Parameters and buffers by their names in the network's state, except for those of which it has a copy."""
+        addresses = {tensor.data_ptr() for tensor in (*self.net.parameters(), *self.net.buffers())}
+        state = self.net.state_dict().items()
+        return {name: one for name, one in state if torch.is_tensor(one) and one.data_ptr() in addresses}
 
     def bytes(self) -> int:
         """The approximate bytes to hand over, with an optimizer that keeps two numbers per parameter, as most do."""
@@ -143,14 +179,13 @@ class State:
         cut, most = _read(_receive_bytes(source, among), keys), MOST_TIMES * self.bytes() + MOST_MORE_BYTES
         if _slot_bytes(cut) > most:
             raise RuntimeError(f"rank {source} has more than {most} bytes to hand over")
-        own = {name: value for name, value in self.net.state_dict().items() if torch.is_tensor(value)}
-        addresses = self._own()
+        own = self._own_by_name()
         tensors: List[torch.Tensor] = []
 
         def fill(slot: Slot, name: str) -> torch.Tensor:
             mine = own.get(name.partition("net/")[2]) if name.startswith("net/") else None
-            if mine is None or not _fits(mine, slot) or mine.data_ptr() not in addresses:
-                mine = torch.empty(slot.shape, dtype=slot.dtype, device=slot.device)
+            if mine is None or not _fits(mine, slot):
+                mine = slot.empty(_device_of(slot.device, self._device))
             tensors.append(mine)
             return mine
 
@@ -158,6 +193,26 @@ class State:
         self.worth = Worth.SPOILED
         among.broadcast_all(tensors, source)
         self._load_received(tree)
+
+
+def _load_optimizer(optimizer: Any, state: Tree) -> None:
+    """As its `load_state_dict`, but without another copy of each tensor, unless the optimizer loads in its own way."""
+    has_hooks = any(getattr(optimizer, f"_optimizer_load_state_dict_{when}_hooks", None) for when in ("pre", "post"))
+    ordinary = getattr(torch.optim.Optimizer, "load_state_dict", None)
+    if has_hooks or getattr(type(optimizer), "load_state_dict", None) is not ordinary:
+        optimizer.load_state_dict(state)
+        return
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    optimizer.state.clear()
+    for number, kept in state["state"].items():
+        optimizer.state[parameters[number]] = kept
+    for group, new in zip(optimizer.param_groups, state["param_groups"]):
+        group.update({key: value for key, value in new.items() if key != "params"})
+
+
+def _device_of(kind: str, own: torch.device) -> torch.device:
+    """The device of this kind for a tensor: the network's own, which need not be the present one."""
+    return own if own.type == kind else torch.device(kind)
 
 
 def _fits(tensor: torch.Tensor, slot: Slot) -> bool:
@@ -173,20 +228,37 @@ def copy(tree: Tree) -> Tree:
 
 
 def _take_apart(tree: Tree) -> Tuple[Tree, List[torch.Tensor]]:
-    """The tree with slots in place of its tensors, and these, in the tree's order."""
+    """The tree with slots in place of its tensors, and these, in the tree's order. Tied ones have one slot."""
     tensors: List[torch.Tensor] = []
+    numbers: Dict[Any, int] = {}
 
     def cut(value: Any, name: str) -> Any:
         if not torch.is_tensor(value):
             return value
+        slot, place = Slot.of(value), (value.device, value.data_ptr(), value.stride())
+        number = numbers.setdefault((slot, place), len(tensors)) if value.data_ptr() else len(tensors)
+        if number < len(tensors):
+            return Same(number)
         tensors.append(value.detach())
-        return Slot(tuple(value.shape), value.dtype, value.device.type)
+        return slot
 
     return _map(tree, cut), tensors
 
 
 def _put_together(cut: Tree, fill: Callable[[Slot, str], torch.Tensor]) -> Tree:
-    return _map(cut, lambda value, name: fill(value, name) if isinstance(value, Slot) else value)
+    tensors: List[torch.Tensor] = []
+
+    def put(value: Any, name: str) -> Any:
+        if isinstance(value, Slot):
+            tensors.append(fill(value, name))
+            return tensors[-1]
+        if isinstance(value, Same):
+            if value.number >= len(tensors):
+                raise RuntimeError("the state cannot be read: expected a number of an earlier tensor")
+            return tensors[value.number]
+        return value
+
+    return _map(cut, put)
 
 
 def _is_expressible(tree: Tree) -> bool:

@@ -24,17 +24,19 @@ class Watch:
         self._secs: Deque[float] = collections.deque(maxlen=KNOWN)
         self._since: Optional[float] = None
         self._is_reported = False
+        self._moved_at = time.monotonic()
 
     def begin(self) -> None:
         """Notes that a global batch begins, or goes on."""
         if self._since is None:
             self._since, self._is_reported = time.monotonic(), False
+            self._moved_at = self._since
 
     def end(self, counts: bool = True) -> None:
         """Notes that the batch is over. Without `counts`, its time is ignored."""
         if self._since is not None and counts:
             self._secs.append(time.monotonic() - self._since)
-        self._since = None
+        self._since, self._moved_at = None, time.monotonic()
 
     @property
     def is_under_way(self) -> bool:
@@ -46,6 +48,10 @@ class Watch:
         """The usual time of a step, seconds; 0 while it is not known."""
         known = list(self._secs)
         return statistics.median(known) if known else 0.0
+
+    def is_stuck(self, secs: float) -> bool:
+        """Whether no step has begun or ended for `secs`, nor for ten usual steps."""
+        return time.monotonic() - self._moved_at > max(secs, TIMES * self.usual_secs)
 
     def overdue(self) -> Optional[float]:
         """The duration of the present step, seconds, if it lasts too long. Returned once for each such step."""

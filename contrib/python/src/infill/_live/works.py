@@ -21,12 +21,16 @@ import collections
 import dataclasses
 import queue
 import threading
+import time
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import torch
 
 #: Most epochs whose groups are kept at a time, and most threads that were given up and still run.
 MOST_KEPT = 16
+
+#: Time between two looks whether they have ended, seconds.
+SETTLE_PAUSE_SECS = 0.02
 
 #: The name of such a thread.
 THREAD = "infill-waits"
@@ -251,6 +255,16 @@ def keep(works: Works) -> None:
     works.let_go()
     if works.are_under_way():
         _kept.append(works)
+
+
+def settle(secs: float) -> None:
+    """Waits at most `secs` until nothing that was given up still runs.
+
+    A thread that comes back from PyTorch while the interpreter is taken apart ends the process with a crash.
+    """
+    end = time.monotonic() + secs
+    while any(each.are_under_way() for each in _kept) and time.monotonic() < end:
+        time.sleep(SETTLE_PAUSE_SECS)
 
 
 def check() -> None:
