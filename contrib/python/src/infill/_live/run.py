@@ -14,19 +14,19 @@ from .. import _plan
 from .._progress import report
 from .._rescale import RESCALE
 from ..torch import ElasticSampler, Part
-from . import group
+from . import group, torch_private
 from .among import synchronize
 from .changes import Changes
 from .checkpoint import Checkpoint
 from .control import connect
-from .model import Model
+from .model import Hook, Model
 from .state import State
 
 _Batch = TypeVar("_Batch")
 
 
 class Run:
-    """A training that changes its size while it lives. `infill.live` makes it and documents the parameters."""
+    """A training that changes its size while it lives. `infill.torch.Elastic` documents the parameters."""
 
     def __init__(
         self,
@@ -37,6 +37,8 @@ class Run:
         *,
         backend: Optional[str],
         ddp: Optional[Dict[str, Any]],
+        ddp_hook: Optional[Tuple[Any, Any]],
+        total: Optional[int],
         warm: Optional[Callable[[Any], Any]],
         checkpoint: Optional[str],
         checkpoint_secs: float,
@@ -50,15 +52,19 @@ class Run:
         if transport.is_nccl:
             for name, value in group.NCCL_ENVIRONMENT.items():
                 os.environ.setdefault(name, value)
+        #: Updates of the optimizer in the whole training, if it is known.
+        self.total = total
         #: Use this instead of the network where gradients are needed: forward passes go through it.
-        self.model = Model(net, ddp)
+        self.model = Model(net, ddp, Hook.of(ddp_hook))
         self._state = State(net, optimizer, sampler, others)
         file = Checkpoint(checkpoint, checkpoint_secs) if checkpoint else None
         if _plan.active() and not file and not RESCALE.save:
             print("infill: without a checkpoint, a restart begins the training again", file=sys.stderr, flush=True)
         # State that other processes could not take over would make each change fail, and the first change is the
         # beginning.
-        rest = self._state.inexpressible() if _plan.active() else ""
+        rest = ""
+        if _plan.active():
+            rest = torch_private.why_no_live_changes(transport.is_nccl) or self._state.inexpressible()
         if rest:
             print(f"infill: each change of size is a restart: {rest}", file=sys.stderr, flush=True)
         control = None if rest else connect()
@@ -194,6 +200,6 @@ class Step:
             # The update was left out on all ranks, as by a gradient scaler.
             self.done = True
             run._changes.committed()
-        report(self.part.share, run.updates, self.loss)
+        report(self.part.share, run.updates, self.loss, run.total)
         run._changes.boundary()
         run._changes.watch.end()

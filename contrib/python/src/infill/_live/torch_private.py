@@ -108,7 +108,7 @@ class _StandIn(type):
 def gloo_groups_made_by(make: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
     """In this context, `make` gets a call that makes each group of gloo, and returns its result."""
     c10d = dist.distributed_c10d
-    gloo = getattr(c10d, "ProcessGroupGloo", None)
+    gloo: Any = getattr(c10d, "ProcessGroupGloo", None)
     if gloo is None:
         yield
         return
