@@ -50,6 +50,7 @@ mod oom_kills;
 mod out_of_memory;
 mod outbox;
 mod output;
+mod package_version;
 mod processes;
 mod progress;
 mod runtime_dir;

@@ -33,6 +33,7 @@ from ._plans import PlanSpec, SuggestedPlans, Way, launch, plans, run
 from ._plans_of import plans_of
 from ._progress import report
 from ._rescale import leave, on_rescale, should_checkpoint, step
+from ._version import __version__
 
 __all__ = [
     "LayerProfile",
@@ -42,6 +43,7 @@ __all__ = [
     "ProfiledLayer",
     "SuggestedPlans",
     "Way",
+    "__version__",
     "launch",
     "leave",
     "live",
