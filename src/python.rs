@@ -127,7 +127,7 @@ fn find_wheel(folders: &[PathBuf]) -> Result<PathBuf, CommandFailure> {
     }
     let searched: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
     Err(ProgramExit::Input.caused_by(anyhow::anyhow!(
-        "there is no {name} in {}. The packages of infill bring it. From a checkout, run \
+        "cannot find {name} in {}. The packages of infill bring it. From a checkout, run \
          `python3 -m pip install contrib/python`, or name a wheel with --wheel",
         searched.join(" or ")
     )))
