@@ -2,8 +2,9 @@
 """Data-parallel training that is rescaled without a restart: a small network learns two spirals, on processors.
 
 Differences to train_ddp.py:
-  - `infill.live` takes the place of the process group, of DistributedDataParallel and of loading the checkpoint;
-  - `run.parts` hands out the samples, and `run.step` is where the membership changes, or a lost member is noticed.
+  - `Elastic` takes the place of the process group, of DistributedDataParallel and of loading the checkpoint;
+  - `job.batches` hands out the samples, and `job.micro` is where the update is made, the membership changes, or a lost
+    member is noticed.
 The checkpoint is for restarts: another infill, torchrun, or all nodes lost. The program also starts alone.
 """
 
@@ -22,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 # Not needed where the package is installed.
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "contrib", "python", "src"))
 import infill  # noqa: E402
-from infill.torch import ElasticSampler, spare_worker  # noqa: E402
+from infill.torch import Elastic, ElasticSampler, spare_worker  # noqa: E402
 
 POINTS = 4096
 
@@ -61,8 +62,7 @@ class Training:
         torch.manual_seed(args.seed)
         width = args.width
         net = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2))
-        self.optimizer = torch.optim.Adam(net.parameters(), lr=args.lr)
-        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.999)
+        optimizer = torch.optim.Adam(net.parameters(), lr=args.lr)
         data = spirals(args.seed)
         self.sampler = ElasticSampler(POINTS, args.global_batch, args.micro_batch, seed=args.seed)
         self.loader = DataLoader(
@@ -70,9 +70,9 @@ class Training:
             worker_init_fn=spare_worker,
         )  # fmt: skip
         # From here on this process may be one of many: a newcomer waits in this line, and then has the others' state.
-        self.run = infill.live(
-            net, self.optimizer, self.sampler, scheduler=self.scheduler,
-            warm=lambda model: self.loss(model, *data[:2]),
+        self.job = Elastic(
+            net, optimizer, self.sampler, scheduler=torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999),
+            total=args.steps, warm=lambda model: self.loss(model, *data[:2]),
             checkpoint=args.checkpoint, checkpoint_secs=args.checkpoint_secs,
         )  # fmt: skip
         self.trace = open(args.trace, "a", buffering=1) if args.trace else None
@@ -80,58 +80,49 @@ class Training:
     def loss(self, model, points, arms):
         return nn.functional.cross_entropy(model(points), arms)
 
-    def train_part(self, batch, part, total):
-        """Runs forward and backward, and with the last part the update. Adds to the mean loss of the global batch."""
-        loss = self.loss(self.run.model, *batch) * part.weight
-        loss.backward()
-        total += loss.detach() / self.run.world
-        if part.last:
-            # Calls that talk to other ranks come before the update, and none comes between the parts of the update.
-            dist.all_reduce(total)
-            self.optimizer.step()
-            self.scheduler.step()
-            self.optimizer.zero_grad()
-            self.tell(total.item())
-
     def tell(self, loss):
-        run, a = self.run, self.args
+        job, a = self.job, self.args
         self.trace_line(loss=loss)
-        if run.rank == 0:
-            place = {"step": run.updates, "generation": infill.plan().generation, "membership": run.epoch}
+        if job.rank == 0:
+            place = {"step": job.updates, "generation": infill.plan().generation, "membership": job.epoch}
             samples = self.sampler.epoch * POINTS + self.sampler.done
             with open(a.log, "a") as log:
-                line = {**place, "world": run.world, "loss": round(loss, 6), "samples": samples, "time": time.time()}
+                line = {**place, "world": job.world, "loss": round(loss, 6), "samples": samples, "time": time.time()}
                 log.write(json.dumps(line) + "\n")
-            if run.updates % 10 == 0:
-                print(f"step={run.updates} loss={loss:.4f} world={run.world}", flush=True)
+            if job.updates % 10 == 0:
+                print(f"step={job.updates} loss={loss:.4f} world={job.world}", flush=True)
 
     def trace_line(self, **what):
         if self.trace:
-            run = self.run
-            place = {"membership": run.epoch, "world": run.world, "rank": run.rank, "pid": os.getpid(),
+            job = self.job
+            place = {"membership": job.epoch, "world": job.world, "rank": job.rank, "pid": os.getpid(),
                      "node": os.environ.get("SLURMD_NODENAME")}  # fmt: skip
-            self.trace.write(json.dumps({**place, **what, "step": run.updates + ("mine" in what)}) + "\n")
+            self.trace.write(json.dumps({**place, **what, "step": job.updates + ("mine" in what)}) + "\n")
 
     def train(self):
-        """Trains epoch after epoch, part after part."""
-        run, a = self.run, self.args
+        """Trains batch after batch, over all epochs."""
+        job, a = self.job, self.args
         begin, total = time.monotonic(), torch.zeros(())
-        while run.updates < a.steps:
-            for batch, part in run.parts(self.loader):
-                with run.step(part) as step:
-                    self.trace_line(mine=part.indices if part.weight else [], epoch=self.sampler.epoch)
-                    self.train_part(batch, part, total)
-                    if part.last:
-                        time.sleep(max(0.0, begin + a.step_secs - time.monotonic()))
-                if step.done or step.failed:
-                    begin, total = time.monotonic(), torch.zeros(())
-                if run.updates >= a.steps:
-                    break
+        for batch in job.batches(self.loader):
+            with job.micro(batch) as micro:
+                self.trace_line(mine=micro.part.indices if micro.part.weight else [], epoch=self.sampler.epoch)
+                loss = self.loss(job.model, *batch)
+                micro.backward(loss)
+                # The mean loss of the global batch, over all ranks.
+                total += loss.detach() * micro.part.weight / job.world
+                if micro.last:
+                    # Calls that talk to other ranks come before the update.
+                    dist.all_reduce(total)
+                    micro.update()
+                    self.tell(total.item())
+                    time.sleep(max(0.0, begin + a.step_secs - time.monotonic()))
+            if micro.done or micro.failed:
+                begin, total = time.monotonic(), torch.zeros(())
 
     def finish(self):
-        self.run.save()
-        self.run.close()
-        print(f"rank {self.run.rank}: done with step {self.run.updates}", flush=True)
+        self.job.save()
+        self.job.close()
+        print(f"rank {self.job.rank}: done with step {self.job.updates}", flush=True)
 
 
 def main():
@@ -140,8 +131,8 @@ def main():
     if args.double:
         torch.set_default_dtype(torch.float64)
     training = Training(args)
-    run = training.run
-    print(f"rank {run.rank} of {run.world}: from step {run.updates}", flush=True)
+    job = training.job
+    print(f"rank {job.rank} of {job.world}: from step {job.updates}", flush=True)
     training.train()
     training.finish()
 

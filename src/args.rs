@@ -6,7 +6,7 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
     collectives, config, doctor, explain, gaps, generate, history, jobs, nodes, notify, observe, plan, plans,
-    profiles, report, rounds, status, stop_all, web,
+    profiles, python, report, rounds, status, stop_all, web,
 };
 use infill_agent as agent;
 use infill_lab::{advise, simulate};
@@ -74,6 +74,8 @@ pub enum CliCommand {
     Plans(plans::PlansArgs),
     /// Measure how long collectives take on the nodes of a job, or manage the site's table of these times
     Collectives(collectives::CollectivesArgs),
+    /// Install infill's package for Python programs
+    Python(python::PythonArgs),
     /// Import ended jobs from Slurm's accounting, or show how well the run times of a log's jobs can be
     /// predicted
     History(history::HistoryArgs),
@@ -180,6 +182,8 @@ mod tests {
             "infill completions bash",
             "infill man /tmp",
             "infill notify --test",
+            "infill python install",
+            "infill python install --python /opt/venv/bin/python --wheel a.whl",
             "infill doctor --json -vv",
         ] {
             assert_eq!(kind(line), None, "{line}");

@@ -33,7 +33,7 @@ pub struct CollectivesArgs {
 enum CollectivesTask {
     /// Measure all-reduce, all-gather, reduce-scatter and point-to-point on the nodes of this job
     #[command(
-        after_help = "Run it on all ranks of a job, with PyTorch and infill's Python package (contrib/python):\n\n  \
+        after_help = "Run it on all ranks of a job, with PyTorch and infill's Python package (`infill python install`):\n\n  \
         srun --ntasks-per-node=4 infill collectives measure --out table.csv\n  \
         infill run --workers-per-node=4 -- infill collectives measure --out table.csv\n\n\
         Rank 0 writes the columns op,bytes,world,nodes,seconds_median: with NCCL where there are GPUs, else gloo."

@@ -20,6 +20,7 @@ mod plan;
 mod plans;
 mod profiles;
 mod proofs;
+mod python;
 mod report;
 mod rounds;
 #[cfg(test)]
@@ -114,6 +115,7 @@ fn dispatch_command(cli: Cli) -> CommandResult {
         CliCommand::Plan(args) => block_on(plan::run(args, &session)),
         CliCommand::Plans(args) => plans::run(args),
         CliCommand::Collectives(args) => block_on(collectives::run(args, &session)),
+        CliCommand::Python(args) => python::run(&args),
         CliCommand::Rounds(args) => block_on(rounds::run(args, &session)),
         CliCommand::Report(args) => block_on(report::run(args, &session)),
         CliCommand::Explain(args) => block_on(explain::run(args, &session)),

@@ -32,7 +32,7 @@ enum Way {
 }
 
 /// How commands with these beginnings are run. The first match counts.
-const WAYS: [(&str, Way); 24] = [
+const WAYS: [(&str, Way); 25] = [
     (
         "infill run --layers ",
         Way::Elsewhere("contrib/python/tests/test_layers.py, cargo test -p infill-agent layers"),
@@ -42,6 +42,7 @@ const WAYS: [(&str, Way); 24] = [
         Way::Elsewhere("tests/it: advisor::the_right_plan_on_the_right_nodes…"),
     ),
     ("infill run ", Way::Script),
+    ("infill python install", Way::Elsewhere("contrib/packaging/check, in an environment of each Debian")),
     ("infill status --watch", Way::Watches),
     ("infill gaps --log ", Way::By("alice")),
     ("infill simulate --log ", Way::By("alice")),

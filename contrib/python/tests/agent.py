@@ -40,12 +40,17 @@ class Agent:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(self.directory / "progress"))
         self._reports = queue.SimpleQueue()
+        #: The versions of the package that processes have reported, each once.
+        self.packages = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
     def _read(self):
         while text := self._socket.recv(4096).decode():
-            self._reports.put(dict(word.split("=") for word in text.split()))
+            report = dict(word.split("=") for word in text.split())
+            if "package" in report:
+                self.packages.append(report.pop("package"))
+            self._reports.put(report)
 
     def start(self, words, world=1, **environment):
         """Starts one more generation of a command, or of a program whose text is `words`."""

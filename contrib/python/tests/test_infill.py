@@ -13,6 +13,7 @@ from agent import SRC, Agent
 sys.path.insert(0, str(SRC))
 
 import infill  # noqa: E402
+from infill import _progress  # noqa: E402
 
 TRAINING = """
     import sys, time, warnings
@@ -56,9 +57,12 @@ class Reports(WithAgent):
     def setUp(self):
         super().setUp()
         path = str(self.agent.directory / "progress")
-        patched = mock.patch.dict(os.environ, {"INFILL_PROGRESS": path})
-        patched.start()
-        self.addCleanup(patched.stop)
+        for patched in (
+            mock.patch.dict(os.environ, {"INFILL_PROGRESS": path}),
+            mock.patch.object(_progress, "_is_introduced", True),
+        ):
+            patched.start()
+            self.addCleanup(patched.stop)
 
     def test_the_words_of_a_report(self):
         infill.report(32)
@@ -70,6 +74,13 @@ class Reports(WithAgent):
             {"samples": "8.0", "step": "8", "total": "100.0"},
         ]
         self.assertEqual(self.agent.reports(), words)
+
+    def test_the_first_report_says_the_packages_version(self):
+        with mock.patch.object(_progress, "_is_introduced", False):
+            infill.report(1)
+            infill.report(2)
+            self.assertEqual(self.agent.reports(), [{"samples": "1.0"}, {"samples": "2.0"}])
+        self.assertEqual(self.agent.packages, [infill.__version__])
 
     def test_a_value_that_is_not_a_number_is_dropped(self):
         infill.report("many")

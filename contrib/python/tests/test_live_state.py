@@ -23,7 +23,6 @@ from infill._live import among, skeleton, state  # noqa: E402
 from infill._live.keys import Keys  # noqa: E402
 from infill.torch import ElasticSampler  # noqa: E402
 
-
 #: The keys that all members know.
 KEYS = Keys(b"s" * 32, 7)
 

@@ -11,7 +11,6 @@ from agent import TorchAgent
 
 try:
     import tomllib
-
     import torch
 except ImportError:
     raise unittest.SkipTest("PyTorch, or tomllib of Python 3.11, is not installed") from None

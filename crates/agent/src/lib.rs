@@ -55,6 +55,7 @@ mod oom_kills;
 mod out_of_memory;
 mod outbox;
 mod output;
+mod package_version;
 mod processes;
 mod progress;
 mod run_signal;

@@ -6,6 +6,7 @@
 //! - `step=K` and `loss=X`
 //! - `total=N`: how many steps there will be in all, or samples if the command reports no steps
 //! - `saved=SECS`: a checkpoint was saved because of the rescale signal
+//! - `package=V`: the version of infill's Python package in the sender
 //!
 //! A line of output may have the running total of samples instead (`seen`), as most programs print it.
 //!
@@ -19,7 +20,7 @@ use std::time::Instant;
 use regex::bytes::Regex;
 use tokio::net::UnixDatagram;
 
-use super::out_of_memory;
+use super::{out_of_memory, package_version};
 
 /// The group of an expression that has the running total of samples.
 pub(crate) const RUNNING_TOTAL: &str = "seen";
@@ -113,6 +114,8 @@ struct TallyCounts {
     /// Number of bad messages.
     bad_messages: u64,
     next_warning: u64,
+    /// Whether there was a warning about the Python package's version.
+    warned_of_package: bool,
 }
 
 impl ProgressTally {
@@ -127,6 +130,7 @@ impl ProgressTally {
             seen: None,
             bad_messages: 0,
             next_warning: FIRST_WARNING,
+            warned_of_package: false,
         })))
     }
 
@@ -163,7 +167,10 @@ impl ProgressTally {
     /// Adds a datagram, or counts it as a bad message.
     pub(crate) fn add_datagram(&self, bytes: &[u8]) {
         match ProgressMessage::parse(bytes) {
-            Some(message) => self.add_message(message),
+            Some(message) => {
+                self.add_message(message);
+                self.compare_package(bytes);
+            }
             None => self.count_bad_message(bytes.len()),
         }
     }
@@ -214,6 +221,15 @@ impl ProgressTally {
         counts.sum.step = message.step.or(counts.sum.step);
         counts.sum.loss = message.loss.or(counts.sum.loss);
         counts.sum.total = message.total.or(counts.sum.total);
+    }
+
+    /// Warns once if the sender's Python package is of another version than this infill.
+    fn compare_package(&self, datagram: &[u8]) {
+        if let Some(version) = package_version::other_version(datagram)
+            && !std::mem::replace(&mut self.counts().warned_of_package, true)
+        {
+            package_version::warn_of_other_version(version);
+        }
     }
 
     fn count_bad_message(&self, bytes: usize) {
@@ -304,6 +320,18 @@ mod tests {
         assert!(secs >= 0.0);
         assert_eq!(tally.counts().bad_messages, 1);
         assert_eq!(tally.take(), None);
+    }
+
+    #[test]
+    fn another_version_of_the_package_is_noticed_once() {
+        let tally = ProgressTally::new();
+        let own = concat!("samples=8 package=", env!("CARGO_PKG_VERSION"));
+        tally.add_datagram(own.as_bytes());
+        assert!(!tally.counts().warned_of_package);
+        tally.add_datagram(b"samples=8 package=0.0.7");
+        tally.restart();
+        assert!(tally.counts().warned_of_package);
+        assert_eq!(tally.counts().bad_messages, 0);
     }
 
     #[test]

@@ -10,13 +10,13 @@
 `infill.step` at each step boundary reports progress. When the job gets another size, it lets all ranks call `save`
 after the same step and exit. Outside `infill run` it does nothing.
 
-`infill.run` in a batch script starts a command with execution plans that are declared in Python. `infill.plans_of`
+`infill.launch` in a batch script starts a command with execution plans that are declared in Python. `infill.plans_of`
 writes the plans that make sense for a model. `infill.profile_layers` measures how long its layers take.
 
-`infill.live` keeps processes alive while others join and leave.
+`infill.torch.Elastic` keeps processes alive while others join and leave. `infill.torch` also has a sampler, and
+`infill.lightning`, `infill.transformers` and `infill.keras` have callbacks. Each is imported when it is first used.
 
-Callbacks are in `infill.lightning`, `infill.transformers` and `infill.keras`, a sampler in `infill.torch`. Each is
-imported when it is first used.
+Older names stay: `infill.live` is `infill.torch.Elastic`, `infill.run` is `launch`, and `Way` is `PlanSpec`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,22 @@ from ._layers import LayerProfile, ProfiledLayer, profile_layers
 from ._live import live
 from ._model_facts import ModelFacts
 from ._plan import Plan, plan
-from ._plans import SuggestedPlans, Way, plans, run
+from ._plans import PlanSpec, SuggestedPlans, Way, launch, plans, run
 from ._plans_of import plans_of
 from ._progress import report
 from ._rescale import leave, on_rescale, should_checkpoint, step
+from ._version import __version__
 
 __all__ = [
     "LayerProfile",
     "ModelFacts",
     "Plan",
+    "PlanSpec",
     "ProfiledLayer",
     "SuggestedPlans",
     "Way",
+    "__version__",
+    "launch",
     "leave",
     "live",
     "on_rescale",

@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Typed
 from ._model_facts import ModelFacts
 
 
-class Way(TypedDict, total=False):
-    """The keys of a [[plan]] of `infill plans --help`, except for its name."""
+class PlanSpec(TypedDict, total=False):
+    """An execution plan: the keys of a [[plan]] of `infill plans --help`, except for its name."""
 
     #: Sizes at which it can run, in the form of `--nodes`.
     nodes: str
@@ -33,10 +33,13 @@ class Way(TypedDict, total=False):
     env: Mapping[str, str]
 
 
-Ways = Mapping[str, Way]
+#: The older name of `PlanSpec`.
+Way = PlanSpec
+
+PlanSpecs = Mapping[str, PlanSpec]
 
 
-def plans(ways: Optional[Ways] = None, /, **named: Way) -> str:
+def plans(ways: Optional[PlanSpecs] = None, /, **named: PlanSpec) -> str:
     """A file for `infill run --plans`: the plans of a command by name, the first to begin with first.
 
     Raises TypeError for a value that a plan cannot hold. `infill plans check` checks the values.
@@ -50,7 +53,7 @@ class SuggestedPlans:
 
     facts: ModelFacts
     #: Plans by name, the first to begin with first.
-    ways: Dict[str, Way]
+    ways: Dict[str, PlanSpec]
 
     def text(self) -> str:
         """A file for `infill run --plans FILE` and `infill plans check FILE`: the table [model], then the plans."""
@@ -66,8 +69,8 @@ class SuggestedPlans:
             file.write(self.text())
 
 
-def run(
-    *command: str, plans: Union[Ways, SuggestedPlans, None] = None, **flags: Union[str, int, float, bool]
+def launch(
+    *command: str, plans: Union[PlanSpecs, SuggestedPlans, None] = None, **flags: Union[str, int, float, bool]
 ) -> NoReturn:
     """Replaces this process by `infill run` of the command, with these plans and flags.
 
@@ -87,11 +90,15 @@ def run(
     os.execvp(words[0], [*words, "--", *command])
 
 
+#: The older name of `launch`.
+run = launch
+
+
 def _list(ways: Mapping[str, Mapping[str, Any]]) -> List[Dict[str, Any]]:
     for name, way in ways.items():
-        unknown = set(way) - set(Way.__annotations__)
+        unknown = set(way) - set(PlanSpec.__annotations__)
         if unknown:
-            known = ", ".join(Way.__annotations__)
+            known = ", ".join(PlanSpec.__annotations__)
             raise TypeError(f"plan {name!r} has {', '.join(sorted(unknown))}; expected {known}")
     return [{"name": name, **way} for name, way in ways.items()]
 

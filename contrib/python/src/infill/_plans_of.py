@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ._model_facts import ModelFacts, facts_of
-from ._plans import SuggestedPlans, Way
+from ._plans import PlanSpec, SuggestedPlans
 
 #: Most plans of a file that infill reads.
 MOST_PLANS = 16
@@ -53,9 +53,9 @@ def plans_of(
     return SuggestedPlans(facts, dict(list(ways.items())[:MOST_PLANS]))
 
 
-def _ways(facts: ModelFacts, ranks: int, accumulate: int) -> Iterator[Tuple[str, Way]]:
+def _ways(facts: ModelFacts, ranks: int, accumulate: int) -> Iterator[Tuple[str, PlanSpec]]:
     """All plans, for any size: first the plain ones, then those that need less memory."""
-    plain: Dict[str, Way] = {"ddp": {}, "zero1": {"zero": 1}, "fsdp": {"zero": 3}}
+    plain: Dict[str, PlanSpec] = {"ddp": {}, "zero1": {"zero": 1}, "fsdp": {"zero": 3}}
     plain.update({f"tp{degree}": {"tp": degree} for degree in _tensor_parallel(facts, ranks)})
     yield from plain.items()
     for name, way in plain.items():
@@ -65,16 +65,18 @@ def _ways(facts: ModelFacts, ranks: int, accumulate: int) -> Iterator[Tuple[str,
             yield f"{name}-ga{accumulate}", {**way, "accumulate": accumulate}
 
 
-def _with_sizes(ways: Mapping[str, Way], nodes: str, ranks: int, global_batch: Optional[int]) -> Dict[str, Way]:
+def _with_sizes(
+    ways: Mapping[str, PlanSpec], nodes: str, ranks: int, global_batch: Optional[int]
+) -> Dict[str, PlanSpec]:
     """Each plan with the sizes among `nodes` at which it can run. Plans without a size are left out."""
     sizes, able = _sizes(nodes), {}
     for name, way in ways.items():
         fitting = [n for n in sizes if _divides(way, n * ranks, global_batch)]
         if fitting and global_batch is None and isinstance(sizes, range):
             # There may be thousands. infill takes those of the range that `tp` divides.
-            able[name] = Way(**way, nodes=f"{fitting[0]}-{fitting[-1]}")
+            able[name] = PlanSpec(**way, nodes=f"{fitting[0]}-{fitting[-1]}")
         elif fitting:
-            able[name] = Way(**way, nodes=",".join(map(str, fitting)))
+            able[name] = PlanSpec(**way, nodes=",".join(map(str, fitting)))
     return able
 
 
@@ -87,7 +89,7 @@ def _tensor_parallel(facts: ModelFacts, ranks: int) -> List[int]:
     return [n for n in (2, 4, 8) if n <= most and ranks % min(n, ranks) == 0 and not (heads % n or hidden % n)]
 
 
-def _divides(way: Way, world: int, global_batch: Optional[int]) -> bool:
+def _divides(way: PlanSpec, world: int, global_batch: Optional[int]) -> bool:
     """Whether this plan can divide that number of processes, and the batch over them."""
     replicas, rest = divmod(world, way.get("tp", 1))
     if rest or (way.get("zero") and replicas < 2):

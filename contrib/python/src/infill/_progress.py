@@ -6,10 +6,15 @@ import os
 import socket
 from typing import Optional, SupportsFloat
 
+from ._version import __version__
+
 _socket: Optional[socket.socket] = None
 
 #: Samples of reports that the agent had no room for.
 _held_back = 0.0
+
+#: Whether the agent knows the package's version: it compares it with its own.
+_is_introduced = False
 
 
 def report(
@@ -27,7 +32,7 @@ def report(
     `loss` that a device still computes, and never raises. A report that cannot be sent is dropped. If the agent is
     only behind, the next report counts its samples. Outside infill the call does nothing.
     """
-    global _held_back
+    global _held_back, _is_introduced
     if "INFILL_PROGRESS" not in os.environ:
         return
     try:
@@ -39,7 +44,10 @@ def report(
             words.append(f"loss={float(loss)!r}")
         if total is not None:
             words.append(f"total={float(total)!r}")
-        _held_back = 0.0 if _send(words) else done
+        if not _is_introduced:
+            words.append(f"package={__version__}")
+        is_sent = _send(words)
+        _held_back, _is_introduced = 0.0 if is_sent else done, _is_introduced or is_sent
     except Exception:  # Training never fails for the sake of a report.
         pass
 

@@ -1,4 +1,17 @@
-"""Data for a training that changes its size: no sample is skipped or repeated, and the global batch stays the same.
+"""Trainings that change their size: no sample is skipped or repeated, and the global batch stays the same.
+
+With `Elastic`, processes stay alive while others join and leave:
+
+    sampler = ElasticSampler(len(dataset), global_batch=256, micro_batch=32)
+    loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4, worker_init_fn=spare_worker)
+    job = Elastic(net, optimizer, sampler, scheduler=scheduler, total=10_000, checkpoint="train.pt")
+    for batch in job.batches(loader):
+        with job.micro(batch) as micro:
+            x, y = batch
+            micro.backward(criterion(job.model(x), y))
+    job.close()
+
+With the sampler alone, a training restarts at each change:
 
     sampler = ElasticSampler(len(dataset), global_batch=256, micro_batch=32)
     loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4, worker_init_fn=spare_worker)
@@ -16,16 +29,34 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import itertools
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
 
 import torch
 
 from . import _children
 from ._micro_batch import TRIED, MicroBatch
-from ._plan import plan
+from ._plan import Plan, plan
+from ._plans import PlanSpec
+
+if TYPE_CHECKING:
+    from ._live.elastic import Elastic, Micro
+    from ._live.model import Model
+    from ._live.run import Step
+
+__all__ = ["Elastic", "ElasticSampler", "Micro", "Model", "Part", "Plan", "PlanSpec", "Step", "spare_worker", "split"]
 
 _Batch = TypeVar("_Batch")
+
+#: The modules of classes that are imported when they are first used: they build on this one.
+_LATER = {"Elastic": "elastic", "Micro": "elastic", "Model": "model", "Step": "run"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(importlib.import_module(f"{__package__}._live.{_LATER[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def spare_worker(worker: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence, Set, Tuple
 import torch
 import torch.distributed as dist
 
-from . import works
+from . import torch_private, works
 
 #: Bytes of one broadcast: enough to be fast, and little beside a model.
 BUCKET_BYTES = 32 << 20
@@ -112,11 +112,7 @@ def rests(thread: int) -> bool:
 
 def _shut_down(group: Any, _default: Any) -> None:
     """While this runs, the default group cannot end either."""
-    own = getattr(group, "shutdown", None)
-    if own is None:
-        # PyTorch 2.6
-        own = group._get_backend(torch.device("cuda"))._shutdown
-    own()
+    torch_private.shut_down(group)
 
 
 def _spread(flat: torch.Tensor, bucket: List[torch.Tensor]) -> None:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from .._agreement import Agreement
-from . import sockets, works
+from . import sockets, torch_private, works
 from .among import Among, rests, synchronize
 from .keys import SECRET_BYTES, TAG_BYTES, Keys
 from .store import Client, Server, meet
@@ -114,7 +114,7 @@ class Group:
 
     def _init(self, **how: Any) -> None:
         # A failed group has left its number behind, and the others would look for this one under another name.
-        dist.distributed_c10d._world.group_count = 0
+        torch_private.forget_group_number()
         self._make_room()
         with _own_excepthook(), self._making():
             ours = self._transport
@@ -227,8 +227,8 @@ class Group:
             if self._launches():
                 return
             if not self._aborting and self._has_nccl() and not self._works.are_elsewhere():
-                self._aborted = list(dist.distributed_c10d._world.pg_map)
-                self._aborting = threading.Thread(target=_abort_nccl, daemon=True)
+                self._aborted = [group for group, _ in torch_private.groups()]
+                self._aborting = threading.Thread(target=torch_private.abort_all_nccl, daemon=True)
                 self._aborting.start()
 
     def _launches(self) -> bool:
@@ -271,43 +271,20 @@ class Group:
             self._aborted.clear()
         elif self._has_nccl() and self._works.are_elsewhere():
             # PyTorch ends the groups whose names it knows, and forgets the others.
-            dist.distributed_c10d._world.pg_names.clear()
+            torch_private.forget_group_names()
         elif self._has_nccl() and self.aborted_at:
-            _abort_nccl()
+            # Ends the kernels that wait for a peer.
+            torch_private.abort_all_nccl()
 
     @contextlib.contextmanager
     def _making(self) -> Iterator[None]:
         """Inside this context, the making of gloo groups can be given up: the peer that must call first may be lost."""
-        c10d = dist.distributed_c10d
-        gloo = c10d.ProcessGroupGloo
-
-        class Gloo(metaclass=_StandIn):
-            stands_for = gloo
-
-            def __new__(cls, *args: Any, **words: Any) -> Any:
-                return self._works.elsewhere(lambda: gloo(*args, **words))
-
-        c10d.ProcessGroupGloo = Gloo
-        try:
+        with torch_private.gloo_groups_made_by(self._works.elsewhere):
             yield
-        finally:
-            c10d.ProcessGroupGloo = gloo
 
     def _note(self) -> None:
         if self._before:
             self._sockets.note(self._before, not_ports=self._store_ports())
-
-
-class _StandIn(type):
-    """The type of classes that make the objects of another class, and pass for it."""
-
-    stands_for: type
-
-    def __instancecheck__(cls, one: object) -> bool:
-        return isinstance(one, cls.stands_for)
-
-    def __getattr__(cls, name: str) -> Any:
-        return getattr(cls.stands_for, name)
 
 
 def _wake_senders() -> None:
@@ -317,7 +294,7 @@ def _wake_senders() -> None:
     is ready for their data, because the peer may just have finished. It wakes these with the next operation on the
     connection, which fails.
     """
-    for part, (backend, _) in list(dist.distributed_c10d._world.pg_map.items()):
+    for part, backend in torch_private.groups():
         for peer in range(part.size() if "gloo" in backend else 0):
             if peer != part.rank():
                 with contextlib.suppress(RuntimeError):
@@ -332,15 +309,6 @@ def _use(group: Any, device: torch.device, _default: Any) -> None:
     with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream()):
         dist.all_reduce(torch.zeros(1, device=device), group=group)
         synchronize(device)
-
-
-def _abort_nccl() -> None:
-    """Ends the kernels that wait for a peer. Aborts the communicators of all groups at once; one by one may deadlock.
-
-    PyTorch has no default group after that.
-    """
-    # Without its argument, the call ends only the default group.
-    dist.distributed_c10d._abort_process_group(dist.group.WORLD)
 
 
 @contextlib.contextmanager

@@ -3,42 +3,114 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
-import inspect
 import weakref
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.parallel import distributed as ddp_module
 
+from . import torch_private
 from .among import Among
 
 #: Options with which DistributedDataParallel exchanges gradients in its own way.
 OWN_WAYS = ("mixed_precision", "delay_all_reduce_named_params")
 
+#: The dicts and sets in which a module keeps what it consists of.
+_PARTS = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
-class Model:
-    """Stays the same object over all changes. Parameters, `train` and `eval` are those of the network."""
 
-    def __init__(self, net: Any, ddp: Optional[Dict[str, Any]]) -> None:
-        self._net, self._ddp, self._wrapped = net, ddp, net
-        #: Passes so far.
-        self.passes = 0
+class Hook(NamedTuple):
+    """A communication hook of DistributedDataParallel, as `register_comm_hook` takes it."""
 
-    def __call__(self, *args: Any, **words: Any) -> Any:
-        self.passes += 1
+    #: The hook's state, or a function that makes it.
+    state: Any
+    function: Callable[[Any, Any], Any]
+
+    @staticmethod
+    def of(pair: Optional[Tuple[Any, Any]]) -> Optional[Hook]:
+        """Checks the pair of a user. Raises TypeError if it cannot be a hook that lasts over changes."""
+        if pair is None:
+            return None
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not callable(pair[1]):
+            raise TypeError("ddp_hook must be a pair of a state and a hook, as register_comm_hook takes them")
+        if hasattr(pair[0], "maybe_increase_iter"):
+            name = type(pair[0]).__name__
+            raise TypeError(f"{name} counts steps, and newcomers would not: give a function that makes one instead")
+        return Hook(*pair)
+
+    def register(self, wrapped: DistributedDataParallel) -> None:
+        """Registers it with a new wrapper."""
+        wrapped.register_comm_hook(self.state() if callable(self.state) else self.state, self.function)
+
+
+class Model(nn.Module):  # type: ignore[misc, unused-ignore]
+    """The network, as a module whose forward pass exchanges gradients. It stays the same object over all changes.
+
+    It consists of the network's own parts, by the same names, and has the network's attributes. Only its call is
+    another one.
+    """
+
+    def __init__(self, net: Any, ddp: Optional[Dict[str, Any]], hook: Optional[Hook] = None) -> None:
+        super().__init__()
+        # These are no parts of the module: the names of parts must stay as the network has them.
+        own = {"_net": net, "_ddp": ddp, "_hook": hook, "_wrapped": net, "passes": 0}
+        self.__dict__.update(own, **{name: getattr(net, name) for name in _PARTS})
+        del self.__dict__["training"]
+
+    # What compiles the model compiles the network inside: this wrapper and its group are others after a change.
+    @torch.compiler.disable(recursive=False)  # type: ignore[untyped-decorator, unused-ignore]
+    def forward(self, *args: Any, **words: Any) -> Any:
+        """The network's output, with gradients that are exchanged."""
+        # Passes so far. It is no attribute of the network.
+        self.__dict__["passes"] += 1
         return self._wrapped(*args, **words)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._net, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._net, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._net, name)
+
+    def __dir__(self) -> List[str]:
+        return sorted({*super().__dir__(), *dir(self._net)})
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+        """A copy is one of the network alone, as for an average of its weights."""
+        return copy.deepcopy(self._net, memo)
+
+    def __reduce__(self) -> Any:
+        return _alone, (self._net,)
+
+    def train(self, mode: bool = True) -> Model:
+        """Sets the network's mode."""
+        self._net.train(mode)
+        return self
+
+    def state_dict(self, *args: Any, **words: Any) -> Any:
+        """The network's own state, by its own keys."""
+        return self._net.state_dict(*args, **words)
+
+    def load_state_dict(self, *args: Any, **words: Any) -> Any:
+        """Loads the network's own state."""
+        return self._net.load_state_dict(*args, **words)
 
     @property
     def can_exchange(self) -> bool:
         """Whether `wrap` can use an `exchange`, which averages gradients in the processors' memory."""
         has_own = self._ddp is None or any(self._ddp.get(option) is not None for option in OWN_WAYS)
-        return not has_own and all(p.device.type == "cpu" for p in self._net.parameters())
+        on_processors = all(p.device.type == "cpu" for p in self._net.parameters())
+        return not has_own and self._hook is None and on_processors
 
     def no_sync(self) -> contextlib.AbstractContextManager[Any]:
         """A context in which gradients are not exchanged yet."""
         if isinstance(self._wrapped, DistributedDataParallel):
-            return self._wrapped.no_sync()  # type: ignore[no-any-return]
+            return self._wrapped.no_sync()  # type: ignore[no-any-return, unused-ignore]
         return contextlib.nullcontext()
 
     def wrap(self, exchange: Optional[Among] = None) -> None:
@@ -47,10 +119,13 @@ class Model:
         All ranks must have the same parameters already. The old wrapper cannot take the new group: its buckets follow
         from the order of its first gradients, and a newcomer's would differ.
         """
-        if self._ddp is not None:
-            self._wrapped = _wrap(self._net, self._ddp)
-            if exchange:
-                _exchange_by(exchange, self._wrapped)
+        if self._ddp is None:
+            return
+        self.__dict__["_wrapped"] = torch_private.make_ddp(self._net, self._ddp)
+        if exchange:
+            _exchange_by(exchange, self._wrapped)
+        elif self._hook:
+            self._hook.register(self._wrapped)
 
     def goes_on(self) -> None:
         """Notes that the next pass belongs to a global batch for which the ranks have exchanged buffers already."""
@@ -59,17 +134,18 @@ class Model:
 
     def unwrap(self) -> None:
         """Lets the group go."""
-        # With `delay_all_reduce_named_params`, it may have no reducer.
-        if isinstance(self._wrapped, DistributedDataParallel) and hasattr(self._wrapped, "reducer"):
-            # The reducer may outlive this wrapper, and must not wait for the next one's gradients.
-            self._wrapped.reducer._remove_autograd_hooks()
-        self._wrapped = self._net
+        if isinstance(self._wrapped, DistributedDataParallel):
+            torch_private.let_go(self._wrapped)
+        self.__dict__["_wrapped"] = self._net
+
+
+def _alone(net: Any) -> Any:
+    return net
 
 
 def _exchange_by(among: Among, wrapped: DistributedDataParallel) -> None:
     wrapped.register_comm_hook(among, _average)
-    before = ddp_module._BufferCommHookLocation.PRE_FORWARD
-    wrapped._register_buffer_comm_hook(among, _give_buffers, before)
+    torch_private.give_buffers_by(wrapped, among, _give_buffers)
     if wrapped.static_graph or not wrapped.find_unused_parameters:
         wrapped.reducer = _Reducer(wrapped, among)
 
@@ -95,24 +171,11 @@ class _Reducer:
     def _rebuild_buckets(self) -> bool:
         if self._has_rebuilt:
             # It exchanges nothing more, but still checks whether all gradients of the last pass were exchanged.
-            return bool(self._own._rebuild_buckets())
+            return torch_private.rebuild_buckets(self._own)
         self._has_rebuilt = self._among.elsewhere(functools.partial(_rebuild, self._own, self._wrapped()))
         return self._has_rebuilt
 
 
 def _rebuild(reducer: Any, _wrapped: Any) -> bool:
     """While this runs, the wrapper cannot end: its logger would wait for the reducer."""
-    return bool(reducer._rebuild_buckets())
-
-
-def _wrap(net: Any, options: Dict[str, Any]) -> Any:
-    """Leaves out the wrapper's own broadcast of all parameters, and its check that all ranks have the same."""
-    if "init_sync" in inspect.signature(DistributedDataParallel.__init__).parameters:
-        return DistributedDataParallel(net, **{"init_sync": False, **options})
-    names = ("_sync_module_states", "_verify_param_shape_across_processes")
-    kept = {name: getattr(ddp_module, name) for name in names if hasattr(ddp_module, name)}
-    vars(ddp_module).update({name: lambda *_, **__: None for name in kept})
-    try:
-        return DistributedDataParallel(net, **options)
-    finally:
-        vars(ddp_module).update(kept)
+    return torch_private.rebuild_buckets(reducer)

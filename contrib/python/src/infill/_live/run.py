@@ -15,13 +15,13 @@ from .. import _plan
 from .._progress import report
 from .._rescale import RESCALE
 from ..torch import ElasticSampler, Part
-from . import group
+from . import group, torch_private
 from .among import synchronize
 from .changes import Changes
 from .checkpoint import Checkpoint
 from .control import connect
 from .items import Items
-from .model import Model
+from .model import Hook, Model
 from .state import State
 from .suited import OutOfMemory, check_micro_batch, check_updates
 
@@ -29,7 +29,7 @@ _Batch = TypeVar("_Batch")
 
 
 class Run:
-    """A training that changes its size while it lives. `infill.live` makes it and documents the parameters."""
+    """A training that changes its size while it lives. `infill.torch.Elastic` documents the parameters."""
 
     def __init__(
         self,
@@ -40,6 +40,8 @@ class Run:
         *,
         backend: Optional[str],
         ddp: Optional[Dict[str, Any]],
+        ddp_hook: Optional[Tuple[Any, Any]],
+        total: Optional[int],
         warm: Optional[Callable[[Any], Any]],
         checkpoint: Optional[str],
         checkpoint_secs: float,
@@ -55,15 +57,19 @@ class Run:
         transport = group.Transport(backend, self._device, timeout)
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
+        #: Updates of the optimizer in the whole training, if it is known.
+        self.total = total
         #: Use this instead of the network where gradients are needed: forward passes go through it.
-        self.model = Model(net, ddp)
+        self.model = Model(net, ddp, Hook.of(ddp_hook))
         self._state = State(net, optimizer, sampler, others)
         file = Checkpoint(checkpoint, checkpoint_secs) if checkpoint else None
         if _plan.active() and not file and not RESCALE.save:
             print("infill: without a checkpoint, a restart begins the training again", file=sys.stderr, flush=True)
         # State that other processes could not take over would make each change fail, and the first change is the
         # beginning.
-        rest = self._state.inexpressible() if _plan.active() else ""
+        rest = ""
+        if _plan.active():
+            rest = torch_private.why_no_live_changes(transport.is_nccl) or self._state.inexpressible()
         if rest:
             print(f"infill: each change of size is a restart: {rest}", file=sys.stderr, flush=True)
         control = None if rest else connect()
@@ -269,6 +275,6 @@ class Step:
         run._begins_batch()
         if run._sampler.fitting:
             run._sampler.fitting.updated()
-        report(self.part.share, run.updates, self.loss)
+        report(self.part.share, run.updates, self.loss, run.total)
         run._changes.boundary()
         run._changes.watch.end()
