@@ -20,6 +20,8 @@ pub enum ProblemTopic {
     Snapshot,
     /// Whether rounds are planned.
     Planner,
+    /// Whether tasks of job arrays get records of their own.
+    Arrays,
     /// Whether the store works.
     Store,
 }
@@ -39,6 +41,8 @@ pub enum HealthProblem {
     Snapshot(Vec<SnapshotDoubt>),
     /// The last round was not planned. The text says why.
     Planner(String),
+    /// Tasks of job arrays did not get records of their own. The text says why.
+    Arrays(String),
     /// The store fails. The text is the error.
     Store(String),
 }
@@ -53,6 +57,7 @@ impl HealthProblem {
             HealthProblem::Slurm(_) => ProblemTopic::Slurm,
             HealthProblem::Snapshot(_) => ProblemTopic::Snapshot,
             HealthProblem::Planner(_) => ProblemTopic::Planner,
+            HealthProblem::Arrays(_) => ProblemTopic::Arrays,
             HealthProblem::Store(_) => ProblemTopic::Store,
         }
     }
@@ -81,6 +86,7 @@ impl fmt::Display for HealthProblem {
             HealthProblem::Planner(why) => {
                 write!(f, "nothing is planned ({why}): jobs keep what they have, nothing is started")
             }
+            HealthProblem::Arrays(why) => write!(f, "tasks of job arrays cannot be started ({why})"),
             HealthProblem::Store(why) => write!(f, "the store fails ({why}): nothing is started"),
         }
     }

@@ -383,8 +383,13 @@ function showStanding() {
 }
 
 function showJobs() {
+  const named = (job) => {
+    const button = chooser("job", job.job);
+    if (job.array_task) button.textContent = job.array_task;
+    return button;
+  };
   const rows = known.status.jobs.map((job) => [
-    chooser("job", job.job), job.name, job.user, job.state, `${job.nodes.length} of ${job.sizes}`,
+    named(job), job.name, job.user, job.state, `${job.nodes.length} of ${job.sizes}`,
     job.rate === null ? "" : job.rate.toPrecision(3), job.rescales, job.why,
   ]);
   fill(at("jobs"), ["Job", "Name", "User", "State", "Nodes", "Samples/s", "Rescales", "Why"], rows);
