@@ -20,6 +20,7 @@
 
 mod accounts;
 mod advisor;
+mod arrays;
 mod blame;
 mod commands;
 mod conformance;

@@ -182,6 +182,7 @@ async fn run_lead(
             (dir, needed)
         }),
         share: wings::lead_share_options(env_variable),
+        array_variables: wings::array_variables(env_variable),
         output: args.output_file,
         error: args.error_file,
     };

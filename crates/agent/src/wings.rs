@@ -38,6 +38,8 @@ pub(crate) struct WingJob {
     pub dir: Option<(PathBuf, bool)>,
     /// The owner's options of sbatch for the CPUs and memory that come with a GPU, where GPUs are lent.
     pub share: Vec<String>,
+    /// The variables of the lead's job array, as NAME=VALUE. Slurm gives a wing none, because it is in no array.
+    pub array_variables: Vec<String>,
     /// The lead's standard output, if it is a file.
     pub output: Option<PathBuf>,
     /// The lead's standard error, if it is a file.
@@ -240,6 +242,11 @@ impl WingSubmitter {
         words.extend(self.job.worker_args.iter().cloned());
         let line = shlex::try_join(words.iter().map(String::as_str)).map_err(quote_failure)?;
         let mut script = format!("#!/bin/sh\nunset {}\n", SHARE_VARIABLES.join(" "));
+        if !self.job.array_variables.is_empty() {
+            let variables = self.job.array_variables.iter().map(String::as_str);
+            let line = shlex::try_join(["export"].into_iter().chain(variables)).map_err(quote_failure)?;
+            script += &format!("{line}\n");
+        }
         for (file, redirection, also) in [(&self.job.output, ">>", " 2>&1"), (&self.job.error, "2>>", "")] {
             let Some(file) = file else { continue };
             let name = file.display().to_string();
@@ -268,6 +275,21 @@ pub(crate) fn lead_share_options(var: impl Fn(&str) -> Option<String>) -> Vec<St
         ],
     );
     cpus.into_iter().chain(memory).collect()
+}
+
+/// The variables that Slurm sets for a task of a job array.
+const ARRAY_VARIABLES: [&str; 6] = [
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_ARRAY_TASK_COUNT",
+    "SLURM_ARRAY_TASK_MIN",
+    "SLURM_ARRAY_TASK_MAX",
+    "SLURM_ARRAY_TASK_STEP",
+];
+
+/// The variables of a lead's job array, as NAME=VALUE; empty outside arrays.
+pub(crate) fn array_variables(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    ARRAY_VARIABLES.iter().filter_map(|name| Some(format!("{name}={}", var(name)?))).collect()
 }
 
 /// The option for the first of these variables that is set. `options`: variables with their options' names.
@@ -315,6 +337,7 @@ mod tests {
             worker_args: Vec::new(),
             url: String::new(),
             share: given,
+            array_variables: Vec::new(),
             dir: None,
             output: None,
             error: None,
@@ -355,6 +378,7 @@ mod tests {
             worker_args: ["--grace=5", "--", "sh", "-c", "echo 'hi' $HOME", ""].map(str::to_owned).to_vec(),
             url: "http://ctl:6810".to_owned(),
             share: Vec::new(),
+            array_variables: array_variables(|name| (name == "SLURM_ARRAY_TASK_ID").then(|| "4".to_owned())),
             dir: Some((PathBuf::from("/home/a b"), true)),
             output: Some(PathBuf::from("/a/50% x.out")),
             error: Some(PathBuf::from("/a/err")),
@@ -363,6 +387,7 @@ mod tests {
         insta::assert_snapshot!(submitter.wing_script(Path::new("/usr/bin/infill")).unwrap(), @r#"
         #!/bin/sh
         unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK
+        export 'SLURM_ARRAY_TASK_ID=4'
         (: >>'/a/50% x.out') 2>/dev/null && exec >>'/a/50% x.out' 2>&1
         (: >>/a/err) 2>/dev/null && exec 2>>/a/err
         (while sleep 3; do

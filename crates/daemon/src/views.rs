@@ -4,7 +4,9 @@ use infill_api::{
     DaemonStatus, EndPrediction, HiddenCounts, IdleShare, JobView, LengthAccuracy, NodeFailure, NodeKind,
     NodeView, PlanView, SCHEMA_VERSION,
 };
-use infill_model::{ArrayPart, Gap, Job, JobId, JobRequest, MalleableState, Node, NodeName, UnixTime, WindowCause, WindowEnd};
+use infill_model::{
+    ArrayPart, Gap, Job, JobId, JobRequest, MalleableState, Node, NodeName, UnixTime, WindowCause, WindowEnd,
+};
 use infill_slurm::identity::own_uid;
 
 use super::state::DaemonState;

@@ -144,8 +144,7 @@ mod tests {
 
     #[test]
     fn the_limit_of_the_array_counts_running_tasks() {
-        let running =
-            Job { array: ArrayPart::from_record(7, Some(0), "", 3), ..on_node(8, "n6", 9000) };
+        let running = Job { array: ArrayPart::from_record(7, Some(0), "", 3), ..on_node(8, "n6", 9000) };
         assert_eq!(planned(array("1-9", 3, 1), vec![running], None), ["n2"]);
     }
 
@@ -167,7 +166,10 @@ mod tests {
         let mut job = array("0-2", 0, 1);
         job.asks.exclude = "n[2-4]".to_owned();
         assert_eq!(planned(job, vec![], None), ["n5", "n6"]);
-        assert_eq!(planned(Job { partition: "debug".to_owned(), ..array("0-2", 0, 1) }, vec![], None), [""; 0]);
+        assert_eq!(
+            planned(Job { partition: "debug".to_owned(), ..array("0-2", 0, 1) }, vec![], None),
+            [""; 0]
+        );
         assert_eq!(planned(Job { gres: "gpu:1".to_owned(), ..array("0-2", 0, 1) }, vec![], None), [""; 0]);
     }
 }

@@ -39,7 +39,8 @@ fn is_met(part: &str, job: &Job, snapshot: &Snapshot) -> bool {
             return snapshot.jobs.iter().filter(|o| is_task(o, number, task)).all(|o| has_reached(kind, o));
         }
         // An array has reached a state once all of its tasks have.
-        let mut others = snapshot.jobs.iter().filter(|other| other.id == number || is_of_array(other, number));
+        let mut others =
+            snapshot.jobs.iter().filter(|other| other.id == number || is_of_array(other, number));
         others.all(|other| has_reached(kind, other))
     })
 }
@@ -97,7 +98,10 @@ mod tests {
             Job { name: "train".to_owned(), ..Job::new(JobId(5), "main", BaseState::Running) },
             task(20, 0, BaseState::Completed),
             task(22, 1, BaseState::Running),
-            Job { array: ArrayPart::from_record(30, None, "4-9", 0), ..Job::new(JobId(30), "main", BaseState::Pending) },
+            Job {
+                array: ArrayPart::from_record(30, None, "4-9", 0),
+                ..Job::new(JobId(30), "main", BaseState::Pending)
+            },
         ];
         Snapshot { jobs, ..Snapshot::default() }
     }

@@ -10,7 +10,8 @@ use async_trait::async_trait;
 
 use super::{PartitionSharing, PrivacyRules, RestEndpoint, SlurmApi, SlurmError};
 use infill_model::{
-    ArrayPart, BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, Topology, UnixTime, UserId,
+    ArrayPart, BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, Topology, UnixTime,
+    UserId,
 };
 
 /// A change that was requested and accepted.

@@ -15,8 +15,8 @@ writes the plans that make sense for a model. `infill.profile_layers` measures h
 
 `infill.live` keeps processes alive while others join and leave.
 
-Callbacks are in `infill.lightning`, `infill.transformers` and `infill.keras`, a sampler in `infill.torch`. Each is
-imported when it is first used.
+Callbacks are in `infill.lightning`, `infill.transformers` and `infill.keras`, a sampler in `infill.torch`, studies in
+`infill.optuna`. Each is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
     "step",
 ]
 
-_SUBMODULES = ("keras", "lightning", "torch", "transformers")
+_SUBMODULES = ("keras", "lightning", "optuna", "torch", "transformers")
 
 _children.spare()
 

@@ -44,6 +44,7 @@ fn submitter(notes: &Path, programs: SlurmPrograms) -> WingSubmitter {
         url: "http://ctl".to_owned(),
         dir: None,
         share: Vec::new(),
+        array_variables: Vec::new(),
         output: Some(PathBuf::from("/home/a/50%.out")),
         error: None,
     };

@@ -6,9 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use infill_model::{
-    ArrayPart, CommentOptions, Job, JobId, Snapshot, UserId, dependency, lead_of_wing,
-};
+use infill_model::{ArrayPart, CommentOptions, Job, JobId, Snapshot, UserId, dependency, lead_of_wing};
 
 /// Fewest waiting tasks with records of their own that a user's arrays have together, if they have as many.
 const FEWEST_READY_TASKS: usize = 4;

@@ -10,8 +10,8 @@ use super::job_fleet::JobFleet;
 use super::lead_starts::{LastTrustedSnapshot, start_conditions_on};
 use crate::{Effect, JobLifecycle, ObservedJob, StepOutcome, main_job_nodes};
 use infill_model::{
-    AllowedSizes, ArrayPart, BaseState, CommentOptions, HoldKind, Job, JobId, JobRequest, Snapshot, SnapshotDoubt,
-    UnixTime, WorkerShare, lead_of_wing,
+    AllowedSizes, ArrayPart, BaseState, CommentOptions, HoldKind, Job, JobId, JobRequest, Snapshot,
+    SnapshotDoubt, UnixTime, WorkerShare, lead_of_wing,
 };
 
 /// Seconds after which infill cancels a wing without a lead again, if Slurm still shows it.

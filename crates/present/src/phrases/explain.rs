@@ -8,7 +8,8 @@ use super::{
 use crate::charts::format_number;
 use infill_api::{DaemonStatus, JobView, NodeView, PlanView, RoundView, SCHEMA_VERSION};
 use infill_model::{
-    GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, generations_of_last_job, hostlist, is_task_name,
+    GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, generations_of_last_job, hostlist,
+    is_task_name,
 };
 
 /// The number of generations that are listed. The JSON has the older ones.

@@ -8,8 +8,8 @@ use super::record::{FieldResult, RecordFlaws, SharedNames, WireRecord, whole_num
 use super::{node_resources, wire};
 use crate::gres;
 use infill_model::{
-    ArrayPart, BaseState, Job, JobId, JobRequirements, JobState, Node, NodeName, NodeState, Reservation, UnixTime,
-    UserId, hostlist,
+    ArrayPart, BaseState, Job, JobId, JobRequirements, JobState, Node, NodeName, NodeState, Reservation,
+    UnixTime, UserId, hostlist,
 };
 
 impl WireRecord for Node {
