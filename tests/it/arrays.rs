@@ -16,7 +16,8 @@ fn task_script(steps: u32) -> String {
 
 /// The job id of each task that has a record of its own.
 fn jobs_of_tasks(site: &Site, array: u32) -> BTreeMap<u32, u32> {
-    let text = site.run("root", &["squeue", "-h", "-a", "-t", "all", "-j", &array.to_string(), "-o", "%K %A"]);
+    let text =
+        site.run("root", &["squeue", "-h", "-a", "-t", "all", "-j", &array.to_string(), "-o", "%K %A"]);
     let rows = text.lines().filter_map(|line| line.split_once(' '));
     rows.filter_map(|(task, job)| Some((task.parse().ok()?, job.parse().ok()?))).collect()
 }
@@ -94,8 +95,7 @@ fn infill_leaves_before_each_task_of_a_main_array() {
     let job = Train::on("1-2").submit(&site);
     site.until_trains_on(job, 2, 30.0);
     let script = "date +%s.%N >/scratch/started.$SLURM_ARRAY_TASK_ID; exec sleep 5";
-    let array =
-        site.sbatch("bob", &["-p", "main", "--nodes=4", "--time=1", "--array=0-1"], script);
+    let array = site.sbatch("bob", &["-p", "main", "--nodes=4", "--time=1", "--array=0-1"], script);
     site.until("backfill to plan the array", 20.0, || {
         let planned = site.run("root", &["squeue", "-h", "--start", "-j", &array.to_string(), "-o", "%Y"]);
         planned.lines().any(|nodes| nodes.trim().starts_with('n'))

@@ -64,6 +64,7 @@ mod slurm_traps;
 mod standby;
 mod starting;
 mod staying;
+mod sweep;
 mod turns;
 mod upgrades;
 mod versions;

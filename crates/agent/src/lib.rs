@@ -51,6 +51,7 @@ mod out_of_memory;
 mod outbox;
 mod output;
 mod processes;
+mod profile_family;
 mod progress;
 mod runtime_dir;
 mod script_end;
