@@ -34,6 +34,7 @@ Longer runs, each on generated sites or its own clusters:
        tests/run.sh --soak [MINUTES [NAME]]
        tests/run.sh --preemption [SECONDS [NAME]]
        tests/run.sh --pauses
+       tests/run.sh --sweep [TRIALS]
        tests/run.sh --page
 
 The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scenarios, tidy, the quick tests of the Python package,
@@ -55,6 +56,8 @@ stay flat.
 INFILL_SEED repeats a run; each run prints its seed.
 --pauses: how long PyTorch pauses over changes of each kind, with a restart and without. Ends with a table, and
 target/pauses.json.
+--sweep: a job array of 200 short trials with pruning, or TRIALS, and a study of Optuna with four drivers, beside a main queue.
+How much of the idle time they use is in target/sweep.json. Fetches Optuna the first time.
 --page: how fast the page is with 10,000 nodes, in a browser, optimised.
 
 INFILL_TEST_RELEASE=sid runs cluster tests on the newest Slurm; tests/it/main.rs lists the other variables.
@@ -363,6 +366,20 @@ run_all() {
 # driver NAME: a long run, which is an ignored test of the suite.
 driver() { cargo test --locked --test it -- --ignored --nocapture --exact "$1"; }
 
+# Optuna for the clusters' Python, in a folder of its own: only what a study in a file needs.
+ensure_optuna() {
+    local wanted building
+    wanted=$(grep -E '^(optuna|colorlog|tqdm)==' "$HERE/python/frameworks.txt")
+    [[ $(cat "$TOOLS/optuna/wanted" 2>/dev/null) = "$wanted" ]] && return
+    building=$(mktemp -d "$TOOLS/optuna-building.XXXXXX")
+    chmod 0755 "$building"
+    # shellcheck disable=SC2086 # One word a package.
+    python3 -m pip install --quiet --no-input --no-deps --root-user-action ignore --only-binary :all: --target "$building" $wanted
+    echo "$wanted" >"$building/wanted"
+    rm -rf --one-file-system "$TOOLS/optuna"
+    mv "$building" "$TOOLS/optuna"
+}
+
 # number VALUE: refuses anything but a whole number.
 number() {
     [[ $1 =~ ^[0-9]+$ ]] || wrong_usage
@@ -393,6 +410,10 @@ run_some() {
         INFILL_SITES_SECS=$(number "${2-300}") INFILL_SITES=${3-plain} driver sites::what_preemption_takes_by_itself
         ;;
     --pauses) driver pauses::how_long_changes_take ;;
+    --sweep)
+        ensure_optuna
+        INFILL_OPTUNA=$TOOLS/optuna INFILL_SWEEP_TRIALS=$(number "${2-200}") driver sweep::two_hundred_trials_fill_the_gaps
+        ;;
     --page)
         cargo test --locked --release --test it -- --ignored --nocapture --exact page_speed::how_quick_the_page_is
         ;;

@@ -163,7 +163,7 @@ fn study_sweep(site: &Site, trials: usize, flags: &str) -> Outcome {
     );
     std::fs::create_dir_all(site.scratch().join("sweep")).expect("cannot write into /scratch");
     site.must("root", &["chmod", "777", "/scratch/sweep"]);
-    drop(site.sbatch("alice", &["-p", "infill", "-J", "sweep", "--nodes=1-2", "--array=0-3"], &script));
+    site.sbatch("alice", &["-p", "infill", "-J", "sweep", "--nodes=1-2", "--array=0-3"], &script);
     // With fewer trials left than drivers, some drivers have ended.
     watch(site, "study", trials, || ended_trials(site).len() + 4 < trials)
 }

@@ -155,6 +155,11 @@ pub fn explanation_lines(explanation: &ExplainDocument, subject: &str, when: Dis
     lines
 }
 
+/// For tasks of an array that have no job of their own yet: why. `None` for a job.
+fn waiting_tasks_line(job: &JobView) -> Option<String> {
+    job.array_task.as_ref().filter(|name| name.ends_with(']')).map(|_| job.why.clone())
+}
+
 /// The job's id, with its name in squeue if it is a task of an array.
 fn id_text(job: &JobView) -> String {
     match &job.array_task {
@@ -183,6 +188,7 @@ fn job_lines(job: &JobView) -> Vec<String> {
             job.generation, job.rescales, job.kills, job.restarts
         ),
     ];
+    lines.extend(waiting_tasks_line(job));
     let mut progress = vec![format!("{} samples", format_number(job.samples))];
     progress.extend(job.rate.map(|r| format!("{}/s", format_number(r))));
     progress.extend(job.efficiency.map(|e| format!("{} of proportional scaling", percent::whole_percent(e))));
