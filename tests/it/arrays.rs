@@ -37,7 +37,7 @@ fn each_task_of_an_array_is_a_malleable_job() {
     let waits = site.must("alice", &["infill", "explain", &format!("{array}_27")]);
     assert!(waits.contains(&format!("in squeue {array}_[")) && waits.contains("at most 3"), "{waits}");
     let runs = site.must("alice", &["infill", "explain", &format!("{array}_3")]);
-    assert!(runs.contains(&format!("in squeue {array}_3 (sweep) of alice: running")), "{runs}");
+    assert!(runs.contains(&format!("in squeue {array}_3 (sweep) of alice:")), "{runs}");
     let table = site.must("alice", &["infill", "jobs", "-j", &array.to_string(), "-h", "-o", "%i"]);
     assert!(table.lines().any(|name| name == format!("{array}_0")), "{table}");
     let mut most = 0;
