@@ -142,8 +142,8 @@ pub struct SpecArgs {
     /// Name under which measurements of this job are kept [default: from the command line]
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Parameters of the command that change its speed, such as layers,hidden: trials with the same values share their
-    /// measurements
+    /// Parameters of the command that change its speed, such as layers,hidden: trials with the same values
+    /// share their measurements
     #[arg(long, value_name = "PARAMETERS")]
     pub profile_by: Option<ProfileParameters>,
     /// Whether each node works on a batch of its own, or all nodes share one [default: recognised]

@@ -1,7 +1,8 @@
 //! `--profile-by`: the trials of a search that share a profile.
 //!
-//! The command's hash ignores numbers, because a learning rate changes no speed. But the number of layers does. Trials
-//! with the same values of the declared parameters share one profile, and their other parameters make no difference.
+//! The command's hash ignores numbers, because a learning rate changes no speed. But the number of layers
+//! does. Trials with the same values of the declared parameters share one profile, and their other
+//! parameters make no difference.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -39,7 +40,8 @@ impl FromStr for ProfileParameters {
 }
 
 impl ProfileParameters {
-    /// The name of the profile of this command: `train.py:layers=3:hidden=64`. `program` replaces the program's name.
+    /// The name of the profile of this command: `train.py:layers=3:hidden=64`. `program` replaces the
+    /// program's name.
     ///
     /// # Errors
     /// When the command does not have one of the parameters, or the name is too long.
@@ -62,8 +64,8 @@ impl ProfileParameters {
     }
 }
 
-/// The file name of the script: the first word with an extension, else the first that is no option and starts no other
-/// program.
+/// The file name of the script: the first word with an extension, else the first that is no option and
+/// starts no other program.
 fn program_name(command: &[String]) -> String {
     let words = command.iter().take_while(|word| !word.contains('='));
     let names =

@@ -38,7 +38,8 @@ pub(crate) struct WingJob {
     pub dir: Option<(PathBuf, bool)>,
     /// The owner's options of sbatch for the CPUs and memory that come with a GPU, where GPUs are lent.
     pub share: Vec<String>,
-    /// The variables of the lead's job array, as NAME=VALUE. Slurm gives a wing none, because it is in no array.
+    /// The variables of the lead's job array, as NAME=VALUE. Slurm gives a wing none, because it is in no
+    /// array.
     pub array_variables: Vec<String>,
     /// The lead's standard output, if it is a file.
     pub output: Option<PathBuf>,

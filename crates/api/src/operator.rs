@@ -180,8 +180,8 @@ pub enum NodeKind {
 pub struct JobView {
     /// The lead's job id.
     pub job: JobId,
-    /// For a task of a job array its name, such as `123_4`. For tasks that have no job of their own yet theirs, such as
-    /// `123_[5-9%2]`.
+    /// For a task of a job array its name, such as `123_4`. For tasks that have no job of their own yet
+    /// theirs, such as `123_[5-9%2]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array_task: Option<String>,
     /// The job's name in Slurm.
@@ -250,7 +250,7 @@ pub struct JobView {
 }
 
 impl JobView {
-    /// A job that waits, of which nothing else is known.
+    /// A job that waits. Nothing else is known about it.
     pub fn queued(job: JobId, name: String, user: String, sizes: String) -> JobView {
         JobView {
             job,
@@ -283,7 +283,7 @@ impl JobView {
         }
     }
 
-    /// The name by which squeue shows the job: `123_4` for a task of an array.
+    /// The job's name in squeue: `123_4` for a task of an array.
     pub fn display_name(&self) -> String {
         self.array_task.clone().unwrap_or_else(|| self.job.to_string())
     }

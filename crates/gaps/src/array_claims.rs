@@ -1,7 +1,7 @@
 //! Planned starts of the further tasks of a main job array.
 //!
-//! Backfill plans each pending task, but Slurm shows only the first one's nodes in the record that they share.
-//! The others usually start at the same moment, on nodes that are free by then.
+//! Backfill plans each pending task, but Slurm shows only the first one's nodes in the record that they
+//! share. The others usually start at the same moment, on nodes that are free by then.
 
 use infill_model::{ArrayPart, Constraint, Job, Node, NodeName, UnixTime, hostlist};
 use rustc_hash::FxHashSet;

@@ -55,8 +55,8 @@ impl<'a> NodeWindows<'a> {
         windows
     }
 
-    /// Adds the claims of further tasks of main job arrays, the earliest first. A start in the past adds none:
-    /// Slurm is taking the nodes back by itself then.
+    /// Adds the claims of further tasks of main job arrays, the earliest first. A start in the past adds
+    /// none: Slurm is taking the nodes back by itself then.
     fn add_array_claims(&mut self, occupancy: &NodeOccupancy<'a>, now: UnixTime) {
         let jobs = occupancy.snapshot().jobs.iter();
         let waiting =

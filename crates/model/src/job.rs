@@ -169,7 +169,7 @@ impl Job {
         }
     }
 
-    /// The name by which Slurm's commands mean this record alone: `123_4` for a task of an array.
+    /// The name of this record alone in Slurm's commands: `123_4` for a task of an array.
     pub fn slurm_name(&self) -> String {
         self.array.as_ref().map_or_else(|| self.id.to_string(), ArrayPart::name)
     }

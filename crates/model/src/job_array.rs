@@ -1,8 +1,8 @@
 //! The part of a job array that a Slurm record stands for.
 //!
-//! Slurm keeps the pending tasks of an array in one record, and gives a task a record of its own when somebody
-//! starts or changes it. The last task keeps the array's id. So a request for that id alone may mean the
-//! whole array, and only `123_4` always means one task.
+//! Slurm keeps the pending tasks of an array in one record, and gives a task a record of its own when
+//! somebody starts or changes it. The last task keeps the array's id. So a request for that id alone may
+//! mean the whole array, and only `123_4` always means one task.
 
 use serde::{Deserialize, Serialize};
 

@@ -38,8 +38,8 @@ pub fn resolve_lead(id: JobId, status: &DaemonStatus) -> JobId {
     status.jobs.iter().find(|j| j.wings.contains(&id)).map_or(id, |j| j.job)
 }
 
-/// The id of the job that is this task of an array, such as `123_4`. A task without a job of its own stands for
-/// its array. Any other subject stays as it is.
+/// The id of the job that is this task of an array, such as `123_4`. A task without a job of its own stands
+/// for its array. Any other subject stays as it is.
 pub fn resolve_task(subject: &str, status: &DaemonStatus) -> String {
     if !is_task_name(subject) {
         return subject.to_owned();
