@@ -47,6 +47,9 @@ WAIT_SECS = 600.0
 #: Time between two looks at the study, seconds.
 LOOK_SECS = 0.2
 
+#: Looks without a further trial after which there is none.
+IDLE_LOOKS = 10
+
 
 def load_study(name: str, storage: Union[str, BaseStorage], **options: Any) -> _optuna.Study:
     """The study of this name, made if it is missing.
@@ -72,12 +75,16 @@ def optimize(
 
     On ranks other than the first, parameters and the end of a trial come from the first rank through the study.
     """
+    trial: Union[Trial, _Follower, None]
     last = -1
     while True:
-        begun = _own_trial(study, after=last)
-        if begun is None and not _wants_more(study, n_trials, total):
-            return
-        trial = _lead(study, begun) if _plan.plan().rank == 0 else _follow(study, last, n_trials, total)
+        if _plan.plan().rank == 0:
+            begun = _own_trial(study, after=last)
+            wants_one = begun is not None or _wants_more(study, n_trials, total)
+            trial = _lead(study, begun) if wants_one else None
+            _from_first(-1 if trial is None else trial.number)
+        else:
+            trial = _follow(study, last, n_trials, total)
         if trial is None:
             return
         last = trial.number
@@ -117,9 +124,8 @@ def launch(
     """
     trial = _lead(study, _own_trial(study, after=-1))
     suggest(trial)
-    if profile_by:
-        flags["profile_by"] = ",".join(profile_by)
-    run(*command, *arguments(trial), **flags)
+    families = {"profile_by": ",".join(profile_by)} if profile_by else {}
+    run(*command, *arguments(trial), plans=None, **flags, **families)
 
 
 def arguments(trial: Any) -> List[str]:
@@ -168,7 +174,8 @@ def _own_trial(study: _optuna.Study, after: int) -> Optional[FrozenTrial]:
 def _wants_more(study: _optuna.Study, n_trials: int, total: Optional[int]) -> bool:
     if total is not None:
         return len(study.get_trials(deepcopy=False)) < total
-    return sum(trial.state.is_finished() for trial in _own_trials(study)) < n_trials
+    ended = [trial for trial in _own_trials(study) if trial.state.is_finished()]
+    return len(ended) < n_trials
 
 
 def _lead(study: _optuna.Study, begun: Optional[FrozenTrial]) -> Trial:
@@ -182,7 +189,18 @@ def _lead(study: _optuna.Study, begun: Optional[FrozenTrial]) -> Trial:
 
 def _follow(study: _optuna.Study, last: int, n_trials: int, total: Optional[int]) -> Optional[_Follower]:
     """The job's trial on another rank; None if the first rank begins no further one."""
-    _wait(lambda: _own_trial(study, after=last) is not None or not _wants_more(study, n_trials, total))
+    number = _from_first(-1)
+    if number is not None:
+        return None if number < 0 else _Follower(study, number)
+    idle_looks = 0
+
+    def is_decided() -> bool:
+        nonlocal idle_looks
+        idle_looks = 0 if _wants_more(study, n_trials, total) else idle_looks + 1
+        # The first rank may have begun the last trial a moment ago, and not have written its name there.
+        return _own_trial(study, after=last) is not None or idle_looks > IDLE_LOOKS
+
+    _wait(is_decided)
     found = _own_trial(study, after=last)
     return None if found is None else _Follower(study, found.number)
 
@@ -215,19 +233,23 @@ def _leads(trial: Any) -> bool:
 
 def _is_pruned(trial: Any) -> bool:
     """Whether the pruner stops the trial, by the first rank's word."""
-    pruned = trial.should_prune() if _leads(trial) else False
-    if distributed():
-        import torch
-        import torch.distributed as dist
-
-        word = torch.tensor([int(pruned)], device=_device(dist))
-        dist.broadcast(word, src=0)
-        return bool(word.item())
-    return pruned if _leads(trial) else trial.frozen().state.is_finished()
+    pruned = _leads(trial) and bool(trial.should_prune())
+    word = _from_first(int(pruned))
+    if word is not None:
+        return word > 0
+    return pruned if _leads(trial) else bool(trial.frozen().state.is_finished())
 
 
-def _device(dist: Any) -> str:
-    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+def _from_first(number: int) -> Optional[int]:
+    """The number that the first rank has, on all ranks; None where torch.distributed is not up."""
+    if not distributed():
+        return None
+    import torch
+    import torch.distributed as dist
+
+    word = torch.tensor([number], device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    dist.broadcast(word, src=0)
+    return int(word.item())
 
 
 def _wait(is_done: Callable[[], bool]) -> None:
