@@ -239,6 +239,7 @@ has() {
     case $1 in
     data) [[ -d ${INFILL_DATA:-../shared/data} ]] ;;
     axe) [[ -s $INFILL_AXE ]] ;;
+    optuna) [[ -d $TOOLS/optuna ]] ;;
     frameworks) compgen -G "$TOOLS/python-frameworks-*" >/dev/null ;;
     gpu) [[ -e /dev/nvidia0 ]] ;;
     memcg) has_memcg ;;
@@ -355,6 +356,7 @@ run_all() {
     finish "sources" || true
     finish "roots" || return
     use_neighbour
+    use_optuna
     begin "beside" all_lane
     cluster_stages --skip load::
     finish "beside" || true
@@ -374,10 +376,19 @@ ensure_optuna() {
     building=$(mktemp -d "$TOOLS/optuna-building.XXXXXX")
     chmod 0755 "$building"
     # shellcheck disable=SC2086 # One word a package.
-    python3 -m pip install --quiet --no-input --no-deps --root-user-action ignore --only-binary :all: --target "$building" $wanted
+    python3 -m pip install --quiet --no-input --no-deps --root-user-action ignore --only-binary :all: --target "$building" $wanted || {
+        rm -rf --one-file-system "$building"
+        return 1
+    }
     echo "$wanted" >"$building/wanted"
     rm -rf --one-file-system "$TOOLS/optuna"
     mv "$building" "$TOOLS/optuna"
+}
+
+# Lets the cluster tests use Optuna.
+use_optuna() {
+    ensure_optuna || say "pip could not fetch Optuna: the test that needs it is skipped"
+    export INFILL_OPTUNA=$TOOLS/optuna
 }
 
 # number VALUE: refuses anything but a whole number.
@@ -411,8 +422,8 @@ run_some() {
         ;;
     --pauses) driver pauses::how_long_changes_take ;;
     --sweep)
-        ensure_optuna
-        INFILL_OPTUNA=$TOOLS/optuna INFILL_SWEEP_TRIALS=$(number "${2-200}") driver sweep::two_hundred_trials_fill_the_gaps
+        use_optuna
+        INFILL_SWEEP_TRIALS=$(number "${2-200}") driver sweep::two_hundred_trials_fill_the_gaps
         ;;
     --page)
         cargo test --locked --release --test it -- --ignored --nocapture --exact page_speed::how_quick_the_page_is

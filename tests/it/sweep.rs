@@ -178,7 +178,9 @@ fn study_sweep(site: &Site, trials: usize, flags: &str) -> Outcome {
 
 /// Copies Optuna into the cluster; false if there is none.
 fn bring_optuna(site: &Site) -> bool {
-    let Some(folder) = std::env::var_os("INFILL_OPTUNA").map(PathBuf::from) else { return false };
+    let Some(folder) = std::env::var_os("INFILL_OPTUNA").map(PathBuf::from).filter(|f| f.is_dir()) else {
+        return false;
+    };
     let copied = Command::new("cp").arg("-r").arg(&folder).arg(site.scratch().join("optuna")).status();
     assert!(copied.is_ok_and(|status| status.success()), "cannot copy {}", folder.display());
     true
