@@ -387,7 +387,7 @@ ensure_optuna() {
 
 # Lets the cluster tests use Optuna.
 use_optuna() {
-    ensure_optuna || say "pip could not fetch Optuna: the test that needs it is skipped"
+    ensure_optuna || echo "tests: pip could not fetch Optuna: the test that needs it is skipped" >&2
     export INFILL_OPTUNA=$TOOLS/optuna
 }
 
