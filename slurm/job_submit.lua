@@ -14,6 +14,7 @@
 --     --comment=infill:cpus=8-64        infill:cpus=8-64;each=8 on nodes without GPUs (CPUS); --cpus-per-task=16 for larger workers
 --     --time=90                         infill:nodes=…;time=90  its lead never gets a longer time limit
 --     --hold                            infill:nodes=…;held=owner  not started before its owner releases it
+--     --array=0-99%10                   one held job of many tasks; each becomes a malleable job when its turn comes
 --     a job named wing:123 (infill's own, for job 123)    infill:wing=123, not held
 --
 -- It runs under slurmctld's locks. So it does no I/O, and it loops only over the job's own short comment.
@@ -281,7 +282,15 @@ local function make_lead_of_part(job, sizes, options, what)
    return make_lead_of_gpus(job, sizes, options)
 end
 
+-- A hold of the whole array could not be told from infill's own, which ends task by task.
+local function wants_held_array(job)
+   return given(job.array_inx) and given(job.priority) and job.priority == 0
+end
+
 local function make_lead(job)
+   if wants_held_array(job) then
+      return refuse("an array cannot be submitted held: leave out --hold, or use --begin or --dependency")
+   end
    if given(job.num_tasks) and job.num_tasks > 1 and not given(job.ntasks_per_node) then
       return refuse("--ntasks fixes the size of the job; use --nodes=MIN-MAX and --ntasks-per-node")
    end
@@ -310,6 +319,7 @@ end
 
 -- A wing belongs to its lead. It must run where the daemon places it. When it ends it must not come back by itself.
 local function make_wing(job, lead)
+   if given(job.array_inx) then return refuse("a wing cannot be a job array") end
    if job.req_nodes == nil then return refuse("a wing needs --nodelist") end
    job.admin_comment = "infill:wing=" .. lead
    job.requeue = 0
@@ -330,7 +340,6 @@ function slurm_job_submit(job, part_list, submit_uid)
    local found, others = names_partition(job.partition)
    if not found then return slurm.SUCCESS end
    if others then return refuse("name only the partition " .. PARTITION) end
-   if given(job.array_inx) then return refuse("no job arrays here: submit the jobs one by one") end
    if given(job.het_job_offset) then return refuse("no heterogeneous jobs here") end
    if job.script == nil then return refuse("only batch jobs here: use sbatch") end
    if job.qos == nil then job.qos = QOS end

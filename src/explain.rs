@@ -16,7 +16,7 @@ use infill_present::{
 /// Flags of `infill explain`.
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArgs {
-    /// A job's id, or a node's name
+    /// A job's id, a task of an array such as 123_4, or a node's name
     #[arg(value_name = "JOB|NODE")]
     subject: String,
     /// Explain an earlier moment, by the last round before it: HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]],
@@ -32,7 +32,8 @@ pub struct ExplainArgs {
 pub async fn run(args: ExplainArgs, session: &CliSession) -> CommandResult {
     let client = session.daemon_client()?;
     let status: DaemonStatus = client.get(routes::STATUS).await?;
-    let job = args.subject.parse().ok().map(JobId);
+    let subject = explain::resolve_task(&args.subject, &status);
+    let job = subject.parse().ok().map(JobId);
     let generations = match job {
         Some(id) => fetch_generations(&client, explain::resolve_lead(id, &status)).await?,
         None => vec![],
@@ -42,12 +43,12 @@ pub async fn run(args: ExplainArgs, session: &CliSession) -> CommandResult {
             let round: Option<RoundView> = none_if_not_found(client.get(routes::ROUND).await)?;
             match job {
                 Some(id) => explain::explain_job(id, &status, round, generations_of_last_job(generations)),
-                None => explain::explain_node(&args.subject, status, round),
+                None => explain::explain_node(&subject, status, round),
             }
         }
         Some(at) => {
             let round: RoundView = client.get(&routes::round_path(at)).await?;
-            explain::explain_moment(at, &args.subject, &status, round, generations)
+            explain::explain_moment(at, &subject, &status, round, generations)
         }
     };
     let Some(explanation) = explanation else {
@@ -59,7 +60,7 @@ pub async fn run(args: ExplainArgs, session: &CliSession) -> CommandResult {
         output::print_json(&explanation)?;
     } else {
         output::print_text(
-            &explain::explanation_lines(&explanation, &args.subject, DisplayClock::now()).join("\n"),
+            &explain::explanation_lines(&explanation, &subject, DisplayClock::now()).join("\n"),
         )?;
     }
     Ok(ProgramExit::Ok.code())

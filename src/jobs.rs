@@ -30,8 +30,10 @@ const DEFAULT: &str = "%i %j %u %t %D %s %S %R %e %N %r";
 
 static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
+const JOB_HELP: &str = "the lead's job id, or the task of an array, as in squeue";
+
 const COLUMNS: &[TableColumn<JobView>] = &[
-    TableColumn { letter: 'i', header: "JOBID", help: "the lead's job id", cell: |j| j.job.to_string() },
+    TableColumn { letter: 'i', header: "JOBID", help: JOB_HELP, cell: JobView::display_name },
     TableColumn { letter: 'j', header: "NAME", help: "job name", cell: |j| j.name.clone() },
     TableColumn { letter: 'u', header: "USER", help: "owner", cell: |j| text_or_dash(&j.user) },
     TableColumn { letter: 't', header: "STATE", help: MalleableState::WORDS, cell: |j| j.state.to_string() },
@@ -125,7 +127,7 @@ pub async fn run(args: JobsArgs, session: &CliSession) -> CommandResult {
     let mut status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve_me()?;
     for id in &filter.job {
-        if !status.jobs.iter().any(|job| job.job.0 == *id) {
+        if !status.jobs.iter().any(|job| is_of(job, *id)) {
             return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no malleable job {id}")));
         }
     }
@@ -139,10 +141,20 @@ pub async fn run(args: JobsArgs, session: &CliSession) -> CommandResult {
     Ok(ProgramExit::Ok.code())
 }
 
+/// Whether this is the job's id or its array's.
+fn is_of(job: &JobView, id: u32) -> bool {
+    let array = job.array_task.as_ref().and_then(|name| name.split('_').next()?.parse().ok());
+    job.job.0 == id || array == Some(id)
+}
+
+fn admits_job(ids: &[u32], job: &JobView) -> bool {
+    ids.is_empty() || ids.iter().any(|id| is_of(job, *id))
+}
+
 fn select_jobs(jobs: Vec<JobView>, filter: &FilterArgs) -> Vec<JobView> {
     jobs.into_iter()
         .filter(|j| {
-            filter.admits_job(j.job) && filter.admits_user(&j.user) && filter.admits_any_node(&j.nodes)
+            admits_job(&filter.job, j) && filter.admits_user(&j.user) && filter.admits_any_node(&j.nodes)
         })
         .collect()
 }

@@ -34,6 +34,7 @@ Longer runs, each on generated sites or its own clusters:
        tests/run.sh --soak [MINUTES [NAME]]
        tests/run.sh --preemption [SECONDS [NAME]]
        tests/run.sh --pauses
+       tests/run.sh --sweep [TRIALS]
        tests/run.sh --page
 
 The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scenarios, tidy, the quick tests of the Python package,
@@ -55,6 +56,8 @@ stay flat.
 INFILL_SEED repeats a run; each run prints its seed.
 --pauses: how long PyTorch pauses over changes of each kind, with a restart and without. Ends with a table, and
 target/pauses.json.
+--sweep: a job array of 200 short trials with pruning, or TRIALS, and a study of Optuna with four drivers, beside a main queue.
+How much of the idle time they use is in target/sweep.json. Fetches Optuna the first time.
 --page: how fast the page is with 10,000 nodes, in a browser, optimised.
 
 INFILL_TEST_RELEASE=sid runs cluster tests on the newest Slurm; tests/it/main.rs lists the other variables.
@@ -239,6 +242,7 @@ has() {
     case $1 in
     data) [[ -d ${INFILL_DATA:-../shared/data} ]] ;;
     axe) [[ -s $INFILL_AXE ]] ;;
+    optuna) [[ -d $TOOLS/optuna ]] ;;
     frameworks) compgen -G "$TOOLS/python-frameworks-*" >/dev/null ;;
     gpu) [[ -e /dev/nvidia0 ]] ;;
     memcg) has_memcg ;;
@@ -364,6 +368,7 @@ run_all() {
     finish "sources" || true
     finish "roots" || return
     use_neighbour
+    use_optuna
     begin "beside" all_lane
     cluster_stages --skip load:: --skip "$MEASURES"
     finish "beside" || true
@@ -374,6 +379,29 @@ run_all() {
 
 # driver NAME: a long run, which is an ignored test of the suite.
 driver() { cargo test --locked --test it -- --ignored --nocapture --exact "$1"; }
+
+# Optuna for the clusters' Python, in a folder of its own: only what a study in a file needs.
+ensure_optuna() {
+    local wanted building
+    wanted=$(grep -E '^(optuna|colorlog|tqdm)==' "$HERE/python/frameworks.txt")
+    [[ $(cat "$TOOLS/optuna/wanted" 2>/dev/null) = "$wanted" ]] && return
+    building=$(mktemp -d "$TOOLS/optuna-building.XXXXXX")
+    chmod 0755 "$building"
+    # shellcheck disable=SC2086 # One word a package.
+    python3 -m pip install --quiet --no-input --no-deps --root-user-action ignore --only-binary :all: --target "$building" $wanted || {
+        rm -rf --one-file-system "$building"
+        return 1
+    }
+    echo "$wanted" >"$building/wanted"
+    rm -rf --one-file-system "$TOOLS/optuna"
+    mv "$building" "$TOOLS/optuna"
+}
+
+# Lets the cluster tests use Optuna.
+use_optuna() {
+    ensure_optuna || echo "tests: pip could not fetch Optuna: the test that needs it is skipped" >&2
+    export INFILL_OPTUNA=$TOOLS/optuna
+}
 
 # number VALUE: refuses anything but a whole number.
 number() {
@@ -405,6 +433,10 @@ run_some() {
         INFILL_SITES_SECS=$(number "${2-300}") INFILL_SITES=${3-plain} driver sites::what_preemption_takes_by_itself
         ;;
     --pauses) driver pauses::how_long_changes_take ;;
+    --sweep)
+        use_optuna
+        INFILL_SWEEP_TRIALS=$(number "${2-200}") driver sweep::two_hundred_trials_fill_the_gaps
+        ;;
     --page)
         cargo test --locked --release --test it -- --ignored --nocapture --exact page_speed::how_quick_the_page_is
         ;;

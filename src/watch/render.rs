@@ -212,7 +212,7 @@ fn draw_jobs(content: ScreenContent<'_>, view: ViewOptions, title: Rect, list: R
 fn job_line(job: &JobView) -> String {
     let step = job.step.map_or_else(|| "-".to_owned(), |s| s.to_string());
     let rate = job.rate.map_or_else(|| "-".to_owned(), output::format_number);
-    let id = job.job.to_string();
+    let id = job.display_name();
     let nodes = job.nodes.len();
     format!("{id:<9} {:<10} {:<10} {nodes:>5} {step:>8} {rate:>7}  {}", job.user, job.state, job.name)
 }

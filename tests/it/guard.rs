@@ -69,6 +69,9 @@ impl SlurmApi for Obedient {
     async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.touch(id)
     }
+    async fn split_array(&self, _: JobId, _: &[u32]) -> Result<(), SlurmError> {
+        unreachable!("no effect splits an array")
+    }
 }
 
 /// There are few ids, so that jobs and effects meet.

@@ -117,6 +117,9 @@ impl SlurmApi for Counting {
     async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.slurm.unpin_job(id).await
     }
+    async fn split_array(&self, array: JobId, tasks: &[u32]) -> Result<(), SlurmError> {
+        self.slurm.split_array(array, tasks).await
+    }
 }
 
 /// A user of this machine who is not an administrator.

@@ -20,6 +20,7 @@
 
 mod accounts;
 mod advisor;
+mod arrays;
 mod blame;
 mod commands;
 mod conformance;
@@ -66,6 +67,7 @@ mod slurm_traps;
 mod standby;
 mod starting;
 mod staying;
+mod sweep;
 mod turns;
 mod upgrades;
 mod versions;

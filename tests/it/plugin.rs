@@ -47,6 +47,7 @@ fn sizes_become_one_held_node_and_a_comment() {
     check_lead(&site, &["--nodes=1-2", "--time=UNLIMITED"], "infill:nodes=1-2");
     check_lead(&site, &["--nodes=1-2", "--hold", "--time=5"], "infill:nodes=1-2;time=5;held=owner");
     check_lead(&site, &["--nodes=2-8", "--ntasks-per-node=2", "--cpus-per-task=1"], "infill:nodes=2-8");
+    check_lead(&site, &["--nodes=2-8", "--array=0-9%3"], "infill:nodes=2-8");
 }
 
 #[test]
@@ -61,7 +62,8 @@ fn invalid_requests_are_refused_with_advice() {
     check_refused(&site, &["--comment=infill:rm -rf /"], "cannot read");
     let long = format!("--comment=infill:{}", "a=b;".repeat(200));
     check_refused(&site, &[&long], "longer than");
-    check_refused(&site, &["--array=1-4"], "no job arrays");
+    check_refused(&site, &["--array=1-4", "--hold"], "leave out --hold");
+    check_refused(&site, &["--array=1-4", "-J", "wing:77", "--nodelist=n1"], "cannot be a job array");
     check_refused(&site, &["--nodelist=n3"], "leave out --nodelist");
     check_refused(&site, &["--reservation=course"], "leave out --reservation");
     check_refused(&site, &["--ntasks=16"], "--ntasks-per-node");

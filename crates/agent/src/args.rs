@@ -24,6 +24,7 @@ use super::node_gpus::{self, GPUS_ON_NODE_VARIABLE};
 use super::progress::RUNNING_TOTAL;
 use super::run_signal::RunSignal;
 use super::slurm_context::env_variable;
+use super::profile_family::ProfileParameters;
 
 /// Longest waiting time that a flag may name, seconds: a week. That is longer than any job's limit that we
 /// have seen.
@@ -104,6 +105,10 @@ pub struct SpecArgs {
     /// Name under which measurements of this job are kept [default: from the command line]
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
+    /// Parameters of the command that change its speed, such as layers,hidden: trials with the same values
+    /// share their measurements
+    #[arg(long, value_name = "PARAMETERS")]
+    pub profile_by: Option<ProfileParameters>,
     /// Whether each node works on a batch of its own, or all nodes share one [default: recognised]
     #[arg(long, value_parser = batch_modes(), default_value_t = BatchMode::Auto, hide_default_value = true)]
     pub batch: BatchMode,
@@ -189,10 +194,17 @@ pub struct WorkerArgs {
 }
 
 impl SpecArgs {
+    /// The name of the profile, if the flags give one.
+    fn profile_name(&self, command: &[String]) -> anyhow::Result<Option<String>> {
+        let Some(parameters) = &self.profile_by else { return Ok(self.profile.clone()) };
+        let name = parameters.profile_name(self.profile.as_deref(), command);
+        name.map(Some).map_err(anyhow::Error::msg).context("--profile-by")
+    }
+
     /// The declaration for the daemon.
     ///
     /// # Errors
-    /// When a plan cannot run at any size.
+    /// When a plan cannot run at any size, or the command lacks a parameter of `--profile-by`.
     pub(crate) fn to_spec(&self, common: &CommandArgs) -> anyhow::Result<RunSpec> {
         // A main job's own nodes count as one unit, however many they are.
         let is_even = (common.plans.is_some() || self.layers.is_some()) && self.extend.is_none();
@@ -205,7 +217,7 @@ impl SpecArgs {
             as_asked: self.at_least.and_then(LeastRate::requested_size),
             max_restarts: self.max_restarts,
             grace_secs: common.grace,
-            profile: self.profile.clone(),
+            profile: self.profile_name(&common.command)?,
             command_hash: common.command_hash(),
             batch: self.batch,
             plans: common.declared_plans(self.nodes.as_ref())?,

@@ -57,6 +57,7 @@ mod outbox;
 mod output;
 mod package_version;
 mod processes;
+mod profile_family;
 mod progress;
 mod run_signal;
 mod runtime_dir;
@@ -191,6 +192,7 @@ async fn run_lead(
         }),
         share: wings::lead_share_options(env_variable),
         gpus: node_gpus::wing_option(env_variable),
+        array_variables: wings::array_variables(env_variable),
         output: args.output_file,
         error: args.error_file,
     };

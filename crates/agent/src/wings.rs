@@ -42,6 +42,9 @@ pub(crate) struct WingJob {
     /// The option of `srun`, for a shell, for the GPUs of a wing on whole nodes, unless the job requested
     /// some.
     pub gpus: Option<String>,
+    /// The variables of the lead's job array, as NAME=VALUE. Slurm gives a wing none, because it is in no
+    /// array.
+    pub array_variables: Vec<String>,
     /// The lead's standard output, if it is a file.
     pub output: Option<PathBuf>,
     /// The lead's standard error, if it is a file.
@@ -244,6 +247,11 @@ impl WingSubmitter {
         let line = shlex::try_join(words.iter().map(String::as_str)).map_err(quote_failure)?;
         let mut srun = shlex::try_join(std::iter::once("srun").chain(SRUN_OPTIONS)).map_err(quote_failure)?;
         let mut script = format!("#!/bin/sh\nunset {}\n", SHARE_VARIABLES.join(" "));
+        if !self.job.array_variables.is_empty() {
+            let variables = self.job.array_variables.iter().map(String::as_str);
+            let line = shlex::try_join(["export"].into_iter().chain(variables)).map_err(quote_failure)?;
+            script += &format!("{line}\n");
+        }
         script += node_gpus::WING_LINES;
         if let Some(gpus) = self.gpu_option(order) {
             srun = format!("{srun} {gpus}");
@@ -283,6 +291,21 @@ pub(crate) fn lead_share_options(var: impl Fn(&str) -> Option<String>) -> Vec<St
         ],
     );
     cpus.into_iter().chain(memory).collect()
+}
+
+/// The variables that Slurm sets for a task of a job array.
+const ARRAY_VARIABLES: [&str; 6] = [
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_ARRAY_TASK_COUNT",
+    "SLURM_ARRAY_TASK_MIN",
+    "SLURM_ARRAY_TASK_MAX",
+    "SLURM_ARRAY_TASK_STEP",
+];
+
+/// The variables of a lead's job array, as NAME=VALUE; empty outside arrays.
+pub(crate) fn array_variables(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    ARRAY_VARIABLES.iter().filter_map(|name| Some(format!("{name}={}", var(name)?))).collect()
 }
 
 /// The option for the first of these variables that is set. `options`: variables with their options' names.
@@ -331,6 +354,7 @@ mod tests {
             url: String::new(),
             share: given,
             gpus: Some(ALL_GPUS.to_owned()),
+            array_variables: Vec::new(),
             dir: None,
             output: None,
             error: None,
@@ -406,6 +430,7 @@ mod tests {
             url: "http://ctl:6810".to_owned(),
             share: Vec::new(),
             gpus: Some(ALL_GPUS.to_owned()),
+            array_variables: array_variables(|name| (name == "SLURM_ARRAY_TASK_ID").then(|| "4".to_owned())),
             dir: Some((PathBuf::from("/home/a b"), true)),
             output: Some(PathBuf::from("/a/50% x.out")),
             error: Some(PathBuf::from("/a/err")),
@@ -415,6 +440,7 @@ mod tests {
         #!/bin/sh
         unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK
         export INFILL_GPUS_HELD="$SLURM_GPUS_ON_NODE"
+        export 'SLURM_ARRAY_TASK_ID=4'
         (: >>'/a/50% x.out') 2>/dev/null && exec >>'/a/50% x.out' 2>&1
         (: >>/a/err) 2>/dev/null && exec 2>>/a/err
         (while sleep 3; do

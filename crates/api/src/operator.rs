@@ -180,6 +180,10 @@ pub enum NodeKind {
 pub struct JobView {
     /// The lead's job id.
     pub job: JobId,
+    /// For a task of a job array its name, such as `123_4`. For tasks that have no job of their own yet
+    /// theirs, such as `123_[5-9%2]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array_task: Option<String>,
     /// The job's name in Slurm.
     pub name: String,
     /// The owner's user name.
@@ -246,6 +250,47 @@ pub struct JobView {
     /// first. Empty if the job holds no nodes or has only one plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<PlanView>,
+}
+
+impl JobView {
+    /// A job that waits. Nothing else is known about it.
+    pub fn queued(job: JobId, name: String, user: String, sizes: String) -> JobView {
+        JobView {
+            job,
+            array_task: None,
+            name,
+            user,
+            state: MalleableState::Queued,
+            sizes,
+            nodes: Vec::new(),
+            own: 0,
+            generation: 0,
+            rescales: 0,
+            restarts: 0,
+            kills: 0,
+            step: None,
+            loss: None,
+            samples: 0.0,
+            rate: None,
+            wings: Vec::new(),
+            why: String::new(),
+            shortage: None,
+            efficiency: None,
+            advice: String::new(),
+            leaving: String::new(),
+            changing: String::new(),
+            ends: None,
+            turn: String::new(),
+            profile: None,
+            plans: Vec::new(),
+            gpus: None,
+        }
+    }
+
+    /// The job's name in squeue: `123_4` for a task of an array.
+    pub fn display_name(&self) -> String {
+        self.array_task.clone().unwrap_or_else(|| self.job.to_string())
+    }
 }
 
 /// Predicted end of a job that trains, if it keeps its present rate; times are seconds from now.

@@ -25,6 +25,8 @@ pub enum ProblemTopic {
     Planner,
     /// Whether too many main jobs were delayed.
     Delays,
+    /// Whether tasks of job arrays get records of their own.
+    Arrays,
     /// Whether the store works.
     Store,
 }
@@ -71,6 +73,8 @@ pub enum HealthProblem {
     Planner(String),
     /// Too many main jobs were delayed.
     Delays(DelayProblem),
+    /// Tasks of job arrays did not get records of their own. The text says why.
+    Arrays(String),
     /// The store fails. The text is the error.
     Store(String),
 }
@@ -86,6 +90,7 @@ impl HealthProblem {
             HealthProblem::Snapshot(_) => ProblemTopic::Snapshot,
             HealthProblem::Planner(_) => ProblemTopic::Planner,
             HealthProblem::Delays(_) => ProblemTopic::Delays,
+            HealthProblem::Arrays(_) => ProblemTopic::Arrays,
             HealthProblem::Store(_) => ProblemTopic::Store,
         }
     }
@@ -115,6 +120,7 @@ impl fmt::Display for HealthProblem {
                 write!(f, "nothing is planned ({why}): jobs keep what they have, nothing is started")
             }
             HealthProblem::Delays(delays) => delays.fmt(f),
+            HealthProblem::Arrays(why) => write!(f, "tasks of job arrays cannot be started ({why})"),
             HealthProblem::Store(why) => write!(f, "the store fails ({why}): nothing is started"),
         }
     }

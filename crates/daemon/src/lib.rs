@@ -11,6 +11,7 @@
 mod access_control;
 mod agent_channels;
 mod answer_cache;
+mod array_splitter;
 mod clock_jump;
 pub mod context;
 mod daemon_names;

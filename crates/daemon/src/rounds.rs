@@ -15,9 +15,9 @@ use super::notices::RoundEvents;
 use super::planner_thread::PlannerThread;
 use super::round_trigger::RoundUrgency;
 use super::state::DaemonState;
-use super::{executor, gauges, history_writer, profile_storage};
+use super::{array_splitter, executor, gauges, history_writer, profile_storage};
 use infill_api::{HiddenCounts, RoundView, SCHEMA_VERSION};
-use infill_lifecycle::fleet::{JobFleet, WING_NUMBER_BLOCK_SIZE, lowest_wing_number};
+use infill_lifecycle::fleet::{ArraySplit, JobFleet, WING_NUMBER_BLOCK_SIZE, lowest_wing_number};
 use infill_model::{
     ControlState, JobPlan, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config, next_blackout,
 };
@@ -58,7 +58,7 @@ async fn run_round(context: &DaemonContext, planner: &PlannerThread) -> Option<U
     let clock = Instant::now();
     let snapshot = context.slurm.read_snapshot().await;
     context.round_trigger.record_reading(clock, clock.elapsed());
-    let snapshot_at = match snapshot {
+    let ingested = match snapshot {
         Ok(snapshot) => ingest_snapshot(context, snapshot, read_at).await,
         Err(e) => {
             report_slurm_away(context, &e);
@@ -66,8 +66,14 @@ async fn run_round(context: &DaemonContext, planner: &PlannerThread) -> Option<U
         }
     };
     let snapshot_secs = clock.elapsed().as_secs_f64();
-    profile_storage::load_missing(context).await;
-    plan_and_apply(context, planner, snapshot_at.is_some(), snapshot_secs).await;
+    let snapshot_at = ingested.as_ref().map(|(at, _)| *at);
+    let splits = ingested.map(|(_, splits)| splits).unwrap_or_default();
+    let plan = async {
+        profile_storage::load_missing(context).await;
+        plan_and_apply(context, planner, snapshot_at.is_some(), snapshot_secs).await;
+    };
+    // The plan does not wait for new jobs, which the next round sees.
+    tokio::join!(plan, array_splitter::split_arrays(context, splits));
     snapshot_at
 }
 
@@ -128,12 +134,13 @@ fn report_slurm_away(context: &DaemonContext, e: &SlurmError) {
     }
 }
 
-/// Updates the state with a snapshot, if it can be trusted. Returns the time of the update then.
+/// Updates the state with a snapshot, if it can be trusted. Returns the time of the update then, and which
+/// tasks of arrays are to get records.
 async fn ingest_snapshot(
     context: &DaemonContext,
     mut snapshot: Snapshot,
     read_at: UnixTime,
-) -> Option<UnixTime> {
+) -> Option<(UnixTime, Vec<ArraySplit>)> {
     if let Ok(endpoint) = context.slurm.rest_endpoint().await {
         context.lock_state().endpoint = Some((endpoint.slurm_version, endpoint.rest_version));
     }
@@ -159,9 +166,10 @@ async fn ingest_snapshot(
     let at = now();
     let blackout = next_blackout(&context.config.safety.blackouts, at, &chrono::Local);
     state.round_state.set_blackout(blackout);
+    let splits = array_splitter::splits_of_round(&state, &snapshot);
     let actions = state.update_rounds(snapshot, at);
     context.run_actions(actions);
-    Some(at)
+    Some((at, splits))
 }
 
 /// All violations of a plan, shown in one line.

@@ -4,7 +4,9 @@ use infill_api::{
     DaemonStatus, EndPrediction, HiddenCounts, IdleShare, JobView, LengthAccuracy, NodeFailure, NodeKind,
     NodeView, PlanView, SCHEMA_VERSION,
 };
-use infill_model::{Gap, Job, JobId, MalleableState, Node, NodeName, UnixTime, WindowCause, WindowEnd};
+use infill_model::{
+    ArrayPart, Gap, Job, JobId, JobRequest, MalleableState, Node, NodeName, UnixTime, WindowCause, WindowEnd,
+};
 use infill_slurm::identity::own_uid;
 
 use super::state::DaemonState;
@@ -51,9 +53,35 @@ pub(crate) fn status_view(state: &DaemonState, which: WhichNodes<'_>, now: UnixT
         problems: state.health.problem_sentences(),
         lengths: lengths_view(&state.round_state.priorities().length_predictor.accuracy_counts()),
         nodes: node_views(state, which, now),
-        jobs: state.fleet.job_lifecycles().filter_map(|m| job_view(state, m.job, now)).collect(),
+        jobs: job_views(state, now),
         hidden: HiddenCounts::default(),
     }
+}
+
+/// The malleable jobs, then the tasks of arrays that have no job of their own yet.
+fn job_views(state: &DaemonState, now: UnixTime) -> Vec<JobView> {
+    let jobs = state.fleet.job_lifecycles().filter_map(|m| job_view(state, m.job, now));
+    let shown = state.snapshot.iter().flat_map(|snapshot| &snapshot.jobs);
+    let tasks = shown.filter(|job| job.partition == state.config.slurm.partition && job.state.is_pending());
+    jobs.chain(tasks.filter_map(unsplit_view)).collect()
+}
+
+/// The view of the tasks of an array that share a record; `None` for another record.
+fn unsplit_view(record: &Job) -> Option<JobView> {
+    let unsplit = record.unsplit_tasks()?;
+    let sizes = match JobRequest::from_job(&Job { array: None, ..record.clone() }) {
+        Ok(Some(JobRequest::Lead(sizes))) => sizes.to_string(),
+        _ => return None,
+    };
+    let why = match unsplit.limit {
+        Some(limit) => format!("tasks of an array: they start in their order, at most {limit} at a time"),
+        None => "tasks of an array: they start in their order".to_owned(),
+    };
+    Some(JobView {
+        array_task: record.array.as_ref().map(ArrayPart::name),
+        why,
+        ..JobView::queued(record.id, record.name.clone(), record.user_name.clone(), sizes)
+    })
 }
 
 /// How accurate predicted job lengths were, as shares; `None` where no job has ended yet.
@@ -193,6 +221,7 @@ pub(crate) fn job_view(state: &DaemonState, id: JobId, now: UnixTime) -> Option<
     });
     Some(JobView {
         job: id,
+        array_task: details.array_task,
         name: details.name,
         user: details.user,
         state: lifecycle.malleable_state(),

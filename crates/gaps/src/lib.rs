@@ -7,6 +7,7 @@
 
 #![warn(clippy::disallowed_types)]
 
+mod array_claims;
 mod bins;
 mod duration_forecast;
 mod gap_tracker;

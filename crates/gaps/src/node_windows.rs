@@ -1,8 +1,12 @@
 //! When the main queue wants each node back: planned starts of pending jobs, and reservations.
 
 use super::NodeOccupancy;
+use super::array_claims;
 use super::preemption_handover::PreemptionHandover;
 use infill_model::{Job, Reservation, UnixTime, WindowCause, WindowEnd};
+
+/// Most main job arrays whose further tasks are placed. Each costs a pass over the nodes.
+const MAX_PLANNED_ARRAYS: usize = 100;
 
 /// The main queue's claim on a node.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +51,26 @@ impl<'a> NodeWindows<'a> {
                 }
             }
         }
+        windows.add_array_claims(occupancy, now);
         windows
+    }
+
+    /// Adds the claims of further tasks of main job arrays, the earliest first. A start in the past adds
+    /// none: Slurm is taking the nodes back by itself then.
+    fn add_array_claims(&mut self, occupancy: &NodeOccupancy<'a>, now: UnixTime) {
+        let jobs = occupancy.snapshot().jobs.iter();
+        let waiting =
+            jobs.filter(|j| j.unsplit_tasks().is_some() && j.waits_in_main_queue(occupancy.partition()));
+        let mut planned: Vec<(UnixTime, &Job)> =
+            waiting.filter_map(|job| Some((job.start_time.filter(|at| *at > now)?, job))).collect();
+        planned.sort_by_key(|(start, job)| (*start, job.id));
+        planned.truncate(MAX_PLANNED_ARRAYS);
+        for (start, job) in planned {
+            let claimed_at = |index: usize| self.ends.get(index).copied().flatten().map(|(moment, _)| moment);
+            for index in array_claims::nodes_of_further_tasks(job, start, occupancy, claimed_at) {
+                self.add_claim(index, start, WindowClaim::Job(job));
+            }
+        }
     }
 
     /// The end of the window of the node with this index.

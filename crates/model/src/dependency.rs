@@ -4,7 +4,7 @@
 //! for a malleable job that waits, held by infill. Uncertain dependencies count as met: Slurm decides when
 //! the job is released.
 
-use super::{BaseState, Job, JobId, Snapshot};
+use super::{ArrayPart, BaseState, Job, JobId, Snapshot};
 
 /// The part of a dependency that is not met, judged by the jobs of the snapshot. `None` if all parts may be
 /// met.
@@ -34,9 +34,30 @@ fn is_met(part: &str, job: &Job, snapshot: &Snapshot) -> bool {
     ids.split(':').all(|id| {
         // The forms are `12`, `12_3`, `12_*` and `12+5`.
         let digits = id.find(|c: char| !c.is_ascii_digit()).unwrap_or(id.len());
-        let other = id[..digits].parse().ok().and_then(|id| snapshot.job(JobId(id)));
-        other.is_none_or(|other| has_reached(kind, other))
+        let Ok(number) = id[..digits].parse().map(JobId) else { return true };
+        if let Some(task) = id[digits..].strip_prefix('_').and_then(|task| task.parse::<u32>().ok()) {
+            return snapshot.jobs.iter().filter(|o| is_task(o, number, task)).all(|o| has_reached(kind, o));
+        }
+        // An array has reached a state once all of its tasks have.
+        let mut others =
+            snapshot.jobs.iter().filter(|other| other.id == number || is_of_array(other, number));
+        others.all(|other| has_reached(kind, other))
     })
+}
+
+fn is_of_array(job: &Job, array: JobId) -> bool {
+    job.array.as_ref().is_some_and(|part| part.array() == array)
+}
+
+/// Whether the record is this task, or stands for it among others.
+fn is_task(job: &Job, array: JobId, number: u32) -> bool {
+    match &job.array {
+        Some(ArrayPart::Task { task, .. }) => is_of_array(job, array) && *task == number,
+        Some(ArrayPart::Unsplit(unsplit)) => {
+            is_of_array(job, array) && (unsplit.has_more || unsplit.tasks.contains(&number))
+        }
+        None => false,
+    }
 }
 
 /// Whether a job has reached the state that this kind of dependency requires.
@@ -63,6 +84,11 @@ mod tests {
     use super::*;
     use crate::UserId;
 
+    /// A task of array 20.
+    fn task(id: u32, number: u32, state: BaseState) -> Job {
+        Job { array: ArrayPart::from_record(20, Some(number), "", 0), ..Job::new(JobId(id), "main", state) }
+    }
+
     fn snapshot() -> Snapshot {
         let jobs = vec![
             Job::new(JobId(1), "main", BaseState::Pending),
@@ -70,6 +96,12 @@ mod tests {
             Job::new(JobId(3), "main", BaseState::Completed),
             Job::new(JobId(4), "main", BaseState::Failed),
             Job { name: "train".to_owned(), ..Job::new(JobId(5), "main", BaseState::Running) },
+            task(20, 0, BaseState::Completed),
+            task(22, 1, BaseState::Running),
+            Job {
+                array: ArrayPart::from_record(30, None, "4-9", 0),
+                ..Job::new(JobId(30), "main", BaseState::Pending)
+            },
         ];
         Snapshot { jobs, ..Snapshot::default() }
     }
@@ -98,6 +130,12 @@ mod tests {
             ("afterok:3(failed)", Some("afterok:3(failed)")),
             ("afterok:1(fulfilled)", None),
             ("afterany:2_*(unfulfilled)", Some("afterany:2_*(unfulfilled)")),
+            ("afterok:20_*(unfulfilled)", Some("afterok:20_*(unfulfilled)")),
+            ("afterok:20(unfulfilled)", Some("afterok:20(unfulfilled)")),
+            ("afterok:20_0(unfulfilled)", None),
+            ("afterok:20_1(unfulfilled)", Some("afterok:20_1(unfulfilled)")),
+            ("afterany:30_5(unfulfilled)", Some("afterany:30_5(unfulfilled)")),
+            ("afterany:30_3(unfulfilled)", None),
             ("singleton(unfulfilled)", Some("singleton(unfulfilled)")),
             ("moonphase:full(unfulfilled)", None),
             ("afterok:x(unfulfilled)", None),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AllocatedResources, JobId, NodeName, Resources, UnixTime, UserId};
+use super::{AllocatedResources, ArrayPart, JobId, NodeName, Resources, UnixTime, UnsplitTasks, UserId};
 
 /// Slurm's base job states. An unknown state is kept by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,6 +144,9 @@ pub struct Job {
     pub gres: String,
     /// Its further requirements.
     pub asks: JobRequirements,
+    /// The part of an array that it is; `None` for a job outside arrays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayPart>,
 }
 
 /// Whether Slurm's reason for a job's waiting means that it waits only for nodes.
@@ -163,6 +166,19 @@ impl Job {
         match self.first_node() {
             Some(place) if place.is_place() => vec![place.clone()],
             _ => self.nodes.clone(),
+        }
+    }
+
+    /// The name of this record alone in Slurm's commands: `123_4` for a task of an array.
+    pub fn slurm_name(&self) -> String {
+        self.array.as_ref().map_or_else(|| self.id.to_string(), ArrayPart::name)
+    }
+
+    /// The tasks of an array that share this record; `None` if it stands for one job.
+    pub fn unsplit_tasks(&self) -> Option<&UnsplitTasks> {
+        match &self.array {
+            Some(ArrayPart::Unsplit(tasks)) => Some(tasks),
+            _ => None,
         }
     }
 
@@ -217,6 +233,7 @@ impl Job {
             admin_comment: String::new(),
             gres: String::new(),
             asks: JobRequirements::default(),
+            array: None,
         }
     }
 }

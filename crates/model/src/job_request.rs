@@ -54,11 +54,14 @@ pub enum RequestError {
 
 impl JobRequest {
     /// The request of a job. The job's name has precedence over its comments, and the plug-in's comment over
-    /// the user's. `Ok(None)` if none of them addresses infill.
-    ///
+    /// the user's. `Ok(None)` if none of them addresses infill, and for a record that stands for several
+    /// tasks of an array.
     /// # Errors
     /// If one of them addresses infill but cannot be parsed.
     pub fn from_job(job: &Job) -> Result<Option<JobRequest>, RequestError> {
+        if job.unsplit_tasks().is_some() {
+            return Ok(None);
+        }
         if let Some(lead) = lead_of_wing(job) {
             return Ok(Some(JobRequest::Wing(lead)));
         }

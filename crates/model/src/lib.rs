@@ -37,6 +37,7 @@ pub mod hostlist;
 mod ids;
 mod job;
 mod job_activity;
+mod job_array;
 mod job_facts;
 mod job_progress;
 mod job_request;
@@ -113,6 +114,7 @@ pub use host_shortage::{HostPart, HostShortage};
 pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{BaseState, Job, JobRequirements, JobState, is_waiting_for_nodes};
 pub use job_activity::JobActivity;
+pub use job_array::{ArrayPart, MAX_LISTED_TASKS, UnsplitTasks, is_task_name};
 pub use job_facts::{ChangePause, JobDeclaration, JobFacts, JobLocation, ProgramIdentity, ResizeState};
 pub use job_progress::{JobProgress, UserEstimate};
 pub use job_request::{

@@ -31,6 +31,8 @@ pub enum StartBlocker {
     Dependency(String),
     /// It must not begin before this moment.
     Begin(UnixTime),
+    /// As many tasks of its array run or come first as the array may have at a time (`--array=…%N`).
+    ArrayLimit(u32),
     /// Slurm did not start it, for a reason of its own.
     Refused {
         /// The reason in Slurm's words, such as `QOSMaxJobsPerUserLimit`.
@@ -61,6 +63,9 @@ impl StartBlocker {
             StartBlocker::Constraint(error) => format!("has a request that infill cannot follow: {error}"),
             StartBlocker::NoNode(request) => {
                 format!("asks for {request}, and no node of the partition has that")
+            }
+            StartBlocker::ArrayLimit(limit) => {
+                format!("waits for other tasks of its array: at most {limit} run at a time (%{limit})")
             }
             StartBlocker::Dependency(part) => format!("waits for its dependency {part}"),
         }

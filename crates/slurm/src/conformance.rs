@@ -92,6 +92,7 @@ async fn check_foreign_jobs(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> R
     expect_denied(api.hold_job(fixture.foreign).await)?;
     expect_denied(api.launch_job(fixture.foreign, &fixture.nodes[0], 5).await)?;
     expect_denied(api.unpin_job(fixture.foreign).await)?;
+    expect_denied(api.split_array(fixture.foreign, &[1]).await)?;
     expect_denied(api.requeue_hold(fixture.foreign).await)
 }
 

@@ -10,7 +10,8 @@ use async_trait::async_trait;
 
 use super::{PartitionSharing, PrivacyRules, RestEndpoint, SlurmApi, SlurmError};
 use infill_model::{
-    BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, Topology, UnixTime, UserId,
+    ArrayPart, BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, Topology, UnixTime,
+    UserId,
 };
 
 /// A change that was requested and accepted.
@@ -24,6 +25,7 @@ pub enum FakeChange {
     RequeueHold { job: JobId },
     Hold { job: JobId },
     Unpin { job: JobId },
+    Split { array: JobId, tasks: Vec<u32> },
 }
 
 #[derive(Default)]
@@ -197,6 +199,26 @@ fn release_nodes(job: &mut Job, state: BaseState) {
     job.batch_host = None;
 }
 
+/// Gives these tasks of an array records with new ids. The last task gets the array's own.
+fn give_records(snapshot: &mut Snapshot, array: JobId, tasks: &[u32]) {
+    let highest = snapshot.jobs.iter().map(|job| job.id.0).max().unwrap_or(0);
+    let Some(record) = snapshot.jobs.iter_mut().find(|job| job.id == array) else { return };
+    let Some(unsplit) = record.unsplit_tasks().cloned() else { return };
+    let due = unsplit.tasks.iter().filter(|task| tasks.contains(task));
+    let new_jobs: Vec<Job> = due
+        .zip(highest + 1..)
+        .map(|(task, id)| Job {
+            id: JobId(id),
+            array: ArrayPart::from_record(array.0, Some(*task), "", unsplit.limit.unwrap_or(0)),
+            ..record.clone()
+        })
+        .collect();
+    let left: Vec<String> =
+        unsplit.tasks.iter().filter(|task| !tasks.contains(task)).map(u32::to_string).collect();
+    record.array = ArrayPart::from_record(array.0, None, &left.join(","), unsplit.limit.unwrap_or(0));
+    snapshot.jobs.extend(new_jobs);
+}
+
 fn if_running(job: &mut Job) -> Result<&mut Job, &'static str> {
     if job.state.is_running() { Ok(job) } else { Err("the job does not run") }
 }
@@ -320,6 +342,13 @@ impl SlurmApi for FakeSlurm {
             job.asks.pinned.clear();
             Ok(())
         })
+    }
+
+    async fn split_array(&self, array: JobId, tasks: &[u32]) -> Result<(), SlurmError> {
+        let change = FakeChange::Split { array, tasks: tasks.to_vec() };
+        self.apply_change(change, array, |record, _| if_pending(record).map(|_| ()))?;
+        self.edit_snapshot(|snapshot| give_records(snapshot, array, tasks));
+        Ok(())
     }
 }
 

@@ -134,4 +134,7 @@ pub trait SlurmApi: Send + Sync {
     /// Clears the required nodes of a held, pending job. Refused for a job that is not held: Slurm would
     /// start it on any node.
     async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError>;
+    /// Gives pending tasks of an array records of their own, so that each can be started by itself. One task
+    /// stays behind in the array's record. Does nothing for tasks that have their own.
+    async fn split_array(&self, array: JobId, tasks: &[u32]) -> Result<(), SlurmError>;
 }

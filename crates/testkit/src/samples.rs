@@ -37,33 +37,9 @@ pub fn sample_node(name: &str, kind: NodeKind) -> NodeView {
 /// A job in this state on these nodes, with sizes 1 to 8. It has neither measurements nor reasons.
 pub fn sample_job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobView {
     JobView {
-        job: JobId(id),
-        name: format!("train-{id}"),
-        user: user.to_owned(),
         state,
-        sizes: "1-8".to_owned(),
         nodes: nodes.iter().map(|n| NodeName::from(*n)).collect(),
-        own: 0,
-        generation: 0,
-        rescales: 0,
-        restarts: 0,
-        kills: 0,
-        step: None,
-        loss: None,
-        samples: 0.0,
-        rate: None,
-        wings: vec![],
-        why: String::new(),
-        gpus: None,
-        shortage: None,
-        efficiency: None,
-        advice: String::new(),
-        leaving: String::new(),
-        ends: None,
-        turn: String::new(),
-        changing: String::new(),
-        plans: vec![],
-        profile: None,
+        ..JobView::queued(JobId(id), format!("train-{id}"), user.to_owned(), "1-8".to_owned())
     }
 }
 

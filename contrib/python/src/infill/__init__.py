@@ -14,7 +14,8 @@ after the same step and exit. Outside `infill run` it does nothing.
 writes the plans that make sense for a model. `infill.profile_layers` measures how long its layers take.
 
 `infill.torch.Elastic` keeps processes alive while others join and leave. `infill.torch` also has a sampler, and
-`infill.lightning`, `infill.transformers` and `infill.keras` have callbacks. Each is imported when it is first used.
+`infill.lightning`, `infill.transformers` and `infill.keras` have callbacks. Studies are in `infill.optuna`. Each is
+imported when it is first used.
 
 Older names stay: `infill.live` is `infill.torch.Elastic`, `infill.run` is `launch`, and `Way` is `PlanSpec`.
 """
@@ -58,7 +59,7 @@ __all__ = [
     "step",
 ]
 
-_SUBMODULES = ("keras", "lightning", "torch", "transformers")
+_SUBMODULES = ("keras", "lightning", "optuna", "torch", "transformers")
 
 _children.spare()
 

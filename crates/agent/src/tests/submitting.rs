@@ -45,6 +45,7 @@ fn submitter(notes: &Path, programs: SlurmPrograms) -> WingSubmitter {
         dir: None,
         share: Vec::new(),
         gpus: None,
+        array_variables: Vec::new(),
         output: Some(PathBuf::from("/home/a/50%.out")),
         error: None,
     };

@@ -47,7 +47,8 @@ impl Site {
 
     /// The first half of a round.
     async fn read_snapshot(&self) -> Option<UnixTime> {
-        ingest_snapshot(&self.context, self.slurm.read_snapshot().await.unwrap(), now()).await
+        let ingested = ingest_snapshot(&self.context, self.slurm.read_snapshot().await.unwrap(), now()).await;
+        ingested.map(|(at, _)| at)
     }
 
     /// Submits a job to the main queue.

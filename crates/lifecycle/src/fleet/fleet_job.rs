@@ -23,6 +23,8 @@ const MAX_STEP_SECS: f64 = 600.0;
 pub struct JobDetails {
     /// The job's name in Slurm.
     pub name: String,
+    /// The name of its task, such as `123_4`, if it is a task of an array.
+    pub array_task: Option<String>,
     /// The owner's user name; empty until Slurm shows the job.
     pub user: String,
     /// The owner's user id; `None` until Slurm shows the job, if the record does not contain it.

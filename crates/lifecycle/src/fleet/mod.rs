@@ -3,6 +3,7 @@
 
 mod agent_orders;
 mod agent_reports;
+mod array_tasks;
 mod facts;
 mod fleet_job;
 mod fleet_outcome;
@@ -18,6 +19,7 @@ mod tests;
 mod wing_numbers;
 
 pub use agent_orders::{AgentId, AgentOrder};
+pub use array_tasks::{ArraySplit, due_splits};
 pub use fleet_job::JobDetails;
 pub use fleet_outcome::{
     EffectBatch, FinishedJob, FleetOutcome, JobEnd, LearningEvent, LogNote, WorkerProgress,

@@ -1,10 +1,11 @@
 //! Evaluates users' requests beyond the number of nodes: which nodes do not suit a job, and what keeps it
 //! from starting.
 
+use super::array_tasks::tasks_beyond_limit;
 use super::fleet_job::FleetJob;
 use super::job_fleet::JobFleet;
 use super::node_matching::{MatchBudget, NodeMatcher};
-use infill_model::{CommentOptions, Job, Node, Snapshot, StartBlocker, UnixTime, dependency};
+use infill_model::{ArrayPart, CommentOptions, Job, Node, Snapshot, StartBlocker, UnixTime, dependency};
 
 /// Slurm defers a requeued job by two minutes. A begin time that is further away was chosen by a person.
 const REQUEUE_DELAY_SECS: f64 = 150.0;
@@ -24,6 +25,7 @@ impl JobFleet {
         let mut others = NodeMatcher::new(others);
         let rules = self.lending_rules.clone();
         let mut budget = MatchBudget::default();
+        let beyond_limit = tasks_beyond_limit(snapshot, partition);
         for (id, entry) in self.jobs.iter_mut().filter(|(_, e)| !e.has_ended()) {
             let Some(lead) = snapshot.job(*id).filter(|j| j.partition == *partition) else { continue };
             let (nodes, resource) = match entry.lifecycle.submitted.cpus {
@@ -31,6 +33,12 @@ impl JobFleet {
                 _ => (&mut others, "GPUs"),
             };
             entry.read_request(lead, nodes, snapshot, &mut budget);
+            if let Some(ArrayPart::Task { limit: Some(limit), .. }) = lead.array
+                && beyond_limit.contains(id)
+                && entry.details.start_blocker.is_none()
+            {
+                entry.details.start_blocker = Some(StartBlocker::ArrayLimit(limit));
+            }
             if lends_parts && nodes.is_empty() && entry.details.start_blocker.is_none() {
                 entry.details.start_blocker = Some(StartBlocker::NoNode(resource.to_owned()));
             }

@@ -10,8 +10,8 @@ use super::job_fleet::JobFleet;
 use super::lead_starts::{LastTrustedSnapshot, start_conditions_on};
 use crate::{Effect, JobLifecycle, ObservedJob, StepOutcome, main_job_nodes};
 use infill_model::{
-    AllowedSizes, BaseState, CommentOptions, HoldKind, Job, JobId, JobRequest, Snapshot, SnapshotDoubt,
-    UnixTime, WorkerShare, lead_of_wing,
+    AllowedSizes, ArrayPart, BaseState, CommentOptions, HoldKind, Job, JobId, JobRequest, Snapshot,
+    SnapshotDoubt, UnixTime, WorkerShare, lead_of_wing,
 };
 
 /// Seconds after which infill cancels a wing without a lead again, if Slurm still shows it.
@@ -172,6 +172,7 @@ impl JobFleet {
         }
         let Some(FleetJob { details, .. }) = self.jobs.get_mut(&job.id) else { return };
         details.name.clone_from(&job.name);
+        details.array_task = job.array.as_ref().map(ArrayPart::name);
         details.user.clone_from(&job.user_name);
         details.user_id = Some(job.user_id);
         if details.submitted_at == UnixTime::default() {

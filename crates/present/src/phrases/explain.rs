@@ -9,6 +9,7 @@ use crate::charts::format_number;
 use infill_api::{DaemonStatus, JobView, NodeView, PlanView, RoundView, SCHEMA_VERSION};
 use infill_model::{
     GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, generations_of_last_job, hostlist,
+    is_task_name,
 };
 
 /// The number of generations that are listed. The JSON has the older ones.
@@ -35,6 +36,20 @@ pub struct ExplainDocument {
 /// The id of the lead if `id` is a wing, else `id`.
 pub fn resolve_lead(id: JobId, status: &DaemonStatus) -> JobId {
     status.jobs.iter().find(|j| j.wings.contains(&id)).map_or(id, |j| j.job)
+}
+
+/// The id of the job that is this task of an array, such as `123_4`. A task without a job of its own stands
+/// for its array. Any other subject stays as it is.
+pub fn resolve_task(subject: &str, status: &DaemonStatus) -> String {
+    if !is_task_name(subject) {
+        return subject.to_owned();
+    }
+    let called = |name: &str| status.jobs.iter().find(|j| j.array_task.as_deref() == Some(name));
+    let waiting = || {
+        let prefix = format!("{}_[", subject.split('_').next().unwrap_or_default());
+        status.jobs.iter().find(|j| j.array_task.as_ref().is_some_and(|name| name.starts_with(&prefix)))
+    };
+    called(subject).or_else(waiting).map_or_else(|| subject.to_owned(), |j| j.job.to_string())
 }
 
 /// Drops from the round all jobs and nodes that the two conditions do not keep.
@@ -140,6 +155,19 @@ pub fn explanation_lines(explanation: &ExplainDocument, subject: &str, when: Dis
     lines
 }
 
+/// For tasks of an array that have no job of their own yet: why. `None` for a job.
+fn waiting_tasks_line(job: &JobView) -> Option<String> {
+    job.array_task.as_ref().filter(|name| name.ends_with(']')).map(|_| job.why.clone())
+}
+
+/// The job's id, with its name in squeue if it is a task of an array.
+fn id_text(job: &JobView) -> String {
+    match &job.array_task {
+        Some(name) => format!("{}, in squeue {name}", job.job),
+        None => job.job.to_string(),
+    }
+}
+
 fn job_lines(job: &JobView) -> Vec<String> {
     let nodes = match job.nodes.as_slice() {
         [] => "no node".to_owned(),
@@ -147,7 +175,7 @@ fn job_lines(job: &JobView) -> Vec<String> {
         nodes => format!("{} nodes: {} (lead on {})", nodes.len(), hostlist::compress_nodes(nodes), nodes[0]),
     };
     let mut lines = vec![
-        format!("job {} ({}) of {}: {}", job.job, job.name, text_or_dash(&job.user), job.state),
+        format!("job {} ({}) of {}: {}", id_text(job), job.name, text_or_dash(&job.user), job.state),
         match job.own {
             0 => format!("sizes: {} nodes; now {nodes}", job.sizes),
             own => format!(
@@ -160,6 +188,7 @@ fn job_lines(job: &JobView) -> Vec<String> {
             job.generation, job.rescales, job.kills, job.restarts
         ),
     ];
+    lines.extend(waiting_tasks_line(job));
     let mut progress = vec![format!("{} samples", format_number(job.samples))];
     progress.extend(job.rate.map(|r| format!("{}/s", format_number(r))));
     progress.extend(job.efficiency.map(|e| format!("{} of proportional scaling", percent::whole_percent(e))));

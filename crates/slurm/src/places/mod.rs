@@ -139,4 +139,8 @@ impl SlurmApi for PlacesSlurm {
     async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.slurm.unpin_job(id).await
     }
+
+    async fn split_array(&self, array: JobId, tasks: &[u32]) -> Result<(), SlurmError> {
+        self.slurm.split_array(array, tasks).await
+    }
 }

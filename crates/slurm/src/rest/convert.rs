@@ -8,8 +8,8 @@ use super::record::{FieldResult, RecordFlaws, SharedNames, WireRecord, whole_num
 use super::{node_resources, wire};
 use crate::gres;
 use infill_model::{
-    BaseState, Job, JobId, JobRequirements, JobState, Node, NodeName, NodeState, Reservation, UnixTime,
-    UserId, hostlist,
+    ArrayPart, BaseState, Job, JobId, JobRequirements, JobState, Node, NodeName, NodeState, Reservation,
+    UnixTime, UserId, hostlist,
 };
 
 impl WireRecord for Node {
@@ -168,7 +168,23 @@ fn convert_job(w: &wire::WireJob<'_>, shared: &mut SharedNames, flaws: &mut Reco
         admin_comment,
         gres: gres::gres_per_node(per_node, total, node_count),
         asks: job_requirements(w, flaws),
+        array: array_part(w, flaws),
     }
+}
+
+/// The part of an array that the record stands for. Where that cannot be read, it stands for an unknown
+/// number of tasks, so that no one starts all of them.
+fn array_part(w: &wire::WireJob<'_>, flaws: &mut RecordFlaws) -> Option<ArrayPart> {
+    let known = flaws.0.len();
+    let array = flaws.or_default(whole_number(w.array_job_id, "array_job_id")).unwrap_or(0);
+    let task = flaws.or_default(whole_number(w.array_task_id, "array_task_id"));
+    let limit = flaws.or_default(whole_number(w.array_max_tasks, "array_max_tasks")).unwrap_or(0);
+    let text = flaws.or_default(text_or_empty(&w.array_task_string, "array_task_string"));
+    if flaws.0.len() > known {
+        let id = whole_number(w.job_id, "job_id").ok().flatten().unwrap_or(0);
+        return ArrayPart::from_record(id, None, "", 0);
+    }
+    ArrayPart::from_record(array, task, text, limit)
 }
 
 fn job_requirements(w: &wire::WireJob<'_>, flaws: &mut RecordFlaws) -> JobRequirements {

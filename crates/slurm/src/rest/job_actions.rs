@@ -65,13 +65,23 @@ impl RestSlurm {
         job.ok_or_else(|| permanent_error(doing, "Slurm knows no such job"))
     }
 
-    async fn running_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
+    /// The malleable job with this id. Refused for a record that stands for several tasks of an array: Slurm
+    /// would change all of them.
+    async fn single_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
         let job = self.malleable_job(id, doing).await?;
+        if job.unsplit_tasks().is_some() {
+            return Err(permanent_error(doing, format!("{} is more than one job", job.slurm_name())));
+        }
+        Ok(job)
+    }
+
+    async fn running_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
+        let job = self.single_job(id, doing).await?;
         if job.state.is_running() { Ok(job) } else { Err(permanent_error(doing, "the job does not run")) }
     }
 
     async fn pending_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
-        let job = self.malleable_job(id, doing).await?;
+        let job = self.single_job(id, doing).await?;
         if job.state.is_pending() { Ok(job) } else { Err(permanent_error(doing, "the job is not pending")) }
     }
 
@@ -123,11 +133,15 @@ impl RestSlurm {
 
     pub(super) async fn do_cancel(&self, id: JobId) -> Result<(), SlurmError> {
         let doing = format!("cancelling job {id}");
-        match self.malleable_job_if_known(id, &doing).await? {
-            Some(job) if !job.state.is_ended() => {}
-            _ => return Ok(()),
-        }
-        match self.session.send_change(Method::DELETE, &format!("job/{id}"), None).await {
+        let name = match self.malleable_job_if_known(id, &doing).await? {
+            Some(job) if job.state.is_ended() => return Ok(()),
+            Some(job) if job.unsplit_tasks().is_some() => {
+                return Err(permanent_error(&doing, format!("{} is more than one job", job.slurm_name())));
+            }
+            Some(job) => job.slurm_name(),
+            None => return Ok(()),
+        };
+        match self.session.send_change(Method::DELETE, &format!("job/{name}"), None).await {
             Err(f) if f.kind == FailureKind::NoSuchJob => Ok(()),
             // Slurm says this also of a requeued job that is still leaving its node: check its state.
             Err(f) if f.kind == FailureKind::AlreadyDone => match self.read_job_record(id, &doing).await? {
@@ -149,8 +163,8 @@ impl RestSlurm {
             return Err(permanent_error(&doing, "the job is suspended"));
         }
         let endpoint = self.session.find_endpoint().await.map_err(|f| f.into_slurm_error(&doing))?;
-        if !has_requeue_endpoint(&endpoint.rest_version) {
-            return self.run_scontrol(&["requeuehold", &id.to_string()], &doing).await;
+        if !has_requeue_endpoint(&endpoint.rest_version) || job.array.is_some() {
+            return self.run_scontrol(&["requeuehold", &job.slurm_name()], &doing).await;
         }
         let tail = format!("job/{id}/requeue?Hold=true");
         self.session.send_change(Method::GET, &tail, None).await.map_err(|f| f.into_slurm_error(doing))
@@ -182,7 +196,7 @@ impl RestSlurm {
         if job.held {
             return Ok(());
         }
-        self.run_scontrol(&["uhold", &id.to_string()], &doing).await
+        self.run_scontrol(&["uhold", &job.slurm_name()], &doing).await
     }
 
     /// Clears the required nodes. Some slurmrestds answer success without doing it, so this checks the result
@@ -191,10 +205,32 @@ impl RestSlurm {
         let doing = format!("unpinning job {id}");
         self.held_pending_job(id, &doing).await?;
         self.update_job(id, &json!({ "required_nodes": NO_NODES }), &doing).await?;
-        if self.held_pending_job(id, &doing).await?.asks.pinned.is_empty() {
+        let job = self.held_pending_job(id, &doing).await?;
+        if job.asks.pinned.is_empty() {
             return Ok(());
         }
-        self.run_scontrol(&["update", &format!("JobId={id}"), "ReqNodeList="], &doing).await
+        self.run_scontrol(&["update", &format!("JobId={}", job.slurm_name()), "ReqNodeList="], &doing).await
+    }
+
+    /// Gives tasks of an array records of their own. Slurm does that for every task that somebody changes, so
+    /// this sets an option that they have already. At least one task stays behind and keeps the record.
+    pub(super) async fn do_split(&self, array: JobId, tasks: &[u32]) -> Result<(), SlurmError> {
+        let doing = format!("giving tasks of array {array} records of their own");
+        let record = self.malleable_job(array, &doing).await?;
+        let Some(unsplit) = record.unsplit_tasks().filter(|_| record.state.is_pending()) else {
+            return Ok(());
+        };
+        let mut due: Vec<u32> = tasks.iter().copied().filter(|task| unsplit.tasks.contains(task)).collect();
+        if !unsplit.has_more && due.len() == unsplit.tasks.len() {
+            // Slurm would not split a request for all of them.
+            due.pop();
+        }
+        if due.is_empty() {
+            return Ok(());
+        }
+        let list: Vec<String> = due.iter().map(u32::to_string).collect();
+        let names = format!("JobId={array}_[{}]", list.join(","));
+        self.run_scontrol(&["update", &names, "Requeue=1"], &doing).await
     }
 
     async fn held_pending_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {

@@ -304,6 +304,10 @@ impl SlurmApi for RestSlurm {
     async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.do_unpin(id).await
     }
+
+    async fn split_array(&self, array: JobId, tasks: &[u32]) -> Result<(), SlurmError> {
+        self.do_split(array, tasks).await
+    }
 }
 
 fn later_id(id: JobId, offset: u32) -> JobId {

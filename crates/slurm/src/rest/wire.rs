@@ -84,11 +84,15 @@ pub(super) struct WireNode<'a> {
 #[serde(default)]
 pub(super) struct WireJob<'a> {
     pub job_id: WireNumber,
+    pub array_job_id: WireNumber,
+    pub array_task_id: WireNumber,
+    pub array_max_tasks: WireNumber,
     pub user_id: WireNumber,
     #[serde(borrow)]
     pub user_name: WireText<'a>,
     pub account: WireText<'a>,
     pub name: WireText<'a>,
+    pub array_task_string: WireText<'a>,
     pub partition: WireText<'a>,
     pub qos: WireText<'a>,
     pub job_state: WireWords<'a>,

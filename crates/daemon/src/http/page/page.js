@@ -383,10 +383,15 @@ function showStanding() {
 }
 
 function showJobs() {
+  const named = (job) => {
+    const button = chooser("job", job.job);
+    if (job.array_task) button.textContent = job.array_task;
+    return button;
+  };
   const jobs = known.status.jobs;
   const gpus = jobs.some((job) => job.gpus) ? ["GPUs used"] : [];
   const rows = jobs.map((job) => [
-    chooser("job", job.job), job.name, job.user, job.state, `${job.nodes.length} of ${job.sizes}`,
+    named(job), job.name, job.user, job.state, `${job.nodes.length} of ${job.sizes}`,
     ...gpus.map(() => (job.gpus ? `${job.gpus.used} of ${job.gpus.held}` : "")),
     job.rate === null ? "" : job.rate.toPrecision(3), job.rescales, job.why,
   ]);
