@@ -143,7 +143,7 @@ class ElasticSampler:
     batch before; with `drop_last`, this epoch is without them.
 
     Each global batch is divided over the ranks, in micro-steps of at most `micro_batch` samples (one micro-step if it
-    is not given). At each number of ranks, these have at most two sizes; with `pad` each has `micro_batch` samples, of
+    is not given). At each number of ranks, a rank's have at most two sizes; with `pad` each has `micro_batch` samples, of
     which the first `part.counted` count. With `micro_batch="auto"`, which needs `infill.live`, a micro-step is the
     largest that fits the device's memory: where it does not fit, it is halved.
 
