@@ -27,6 +27,7 @@ mod crowd;
 mod doors;
 mod extended;
 mod faults;
+mod frameworks;
 mod garbage;
 mod guard;
 mod guides;

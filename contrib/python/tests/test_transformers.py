@@ -141,7 +141,7 @@ class Transformers(unittest.TestCase):
         self.agent.start(FIXED, 3)
         for code, _, err in self.agent.ended():
             self.assertEqual(code, 1)
-            self.assertIn("a global batch of 16 does not divide by 3 ranks; --nodes for it: 1,2,4,8,16", err)
+            self.assertIn("a global batch of 16 does not divide by 3 ranks; submit with --comment=infill:nodes=1,2,4,8,16", err)
 
     def test_a_rest_is_warned_of(self):
         self.agent.start(FIXED.replace("randn(128", "randn(130").replace("=9", "=1"), 1)

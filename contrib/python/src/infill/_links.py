@@ -92,7 +92,7 @@ def join(place: Plan) -> Link:
         except _munge.MungeFailed:
             connection.close()
             raise
-    raise failed or Stranger("nobody listens")
+    raise failed or Stranger("no program listens")
 
 
 def _greet(connection: socket.socket, place: Plan) -> Link:

@@ -42,7 +42,7 @@ class FixedBatches:
     is not used in it. Needs `accumulate_grad_batches=batches.accumulate, use_distributed_sampler=False`, and the
     callback needs it.
 
-    Raises ValueError if the batch does not divide by the number of ranks, with the sizes by which it does.
+    Raises ValueError if the batch does not divide by the number of ranks, with the sizes that divide it.
     """
 
     def __init__(self, samples: int, global_batch: int, micro_batch: Optional[int] = None, seed: int = 0) -> None:

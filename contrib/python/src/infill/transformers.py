@@ -30,7 +30,7 @@ def fixed_batch(args: _Args, global_batch: int) -> _Args:
     `gradient_accumulation_steps` what is needed. Without this, Hugging Face's global batch, its learning rate and its
     place in the data depend on the number of ranks.
 
-    Raises ValueError if the batch does not divide by the number of ranks, with the sizes by which it does.
+    Raises ValueError if the batch does not divide by the number of ranks, with the sizes that divide it.
     """
     settings: Any = args
     ranks = settings.world_size * max(1, settings.n_gpu)
