@@ -18,9 +18,12 @@ usage() {
 python.sh: the tests of contrib/python and of the examples
 
 Usage: tests/python.sh [--all] [--jobs N] [PATTERN…]
+       tests/python.sh --frameworks
 
   --all      also run the slow tests, and those of Lightning, Transformers and Keras; fetches these the first time
   --jobs N   run N files at a time (default 3)
+  --frameworks
+             only fetch the frameworks, if they are not there, and print their folder
 
 With patterns, it runs only tests whose full names contain one of them: test_live.Losing, an_update.
 
@@ -93,7 +96,7 @@ fetch_frameworks() {
     machine=$(uname -m)
     python3 -m pip install --quiet --no-input --retries 1 --no-deps --no-compile --root-user-action ignore \
         --only-binary :all: --python-version "$PYTHON" --platform "manylinux_2_28_$machine" \
-        --platform "manylinux2014_$machine" --target "$target" --requirement "$REQUIREMENTS"
+        --platform "manylinux_2_27_$machine" --platform "manylinux2014_$machine" --target "$target" --requirement "$REQUIREMENTS"
 }
 
 # Compiled once, by the root's Python. Otherwise each test process would compile its imports. The many models of
@@ -110,6 +113,11 @@ main() {
     while (($#)); do
         case $1 in
         --all) all=yes ;;
+        --frameworks)
+            sandbox -- true >&2 && ensure_frameworks >&2 || exit 1
+            frameworks_path
+            return
+            ;;
         --jobs)
             [[ ${2-} =~ ^[1-9][0-9]?$ ]] || wrong_usage
             jobs=$2

@@ -35,6 +35,7 @@ Longer runs, each on generated sites or its own clusters:
        tests/run.sh --preemption [SECONDS [NAME]]
        tests/run.sh --pauses
        tests/run.sh --sweep [TRIALS]
+       tests/run.sh --frameworks [NAME…]
        tests/run.sh --page
 
 The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scenarios, tidy, the quick tests of the Python package,
@@ -58,6 +59,8 @@ INFILL_SEED repeats a run; each run prints its seed.
 target/pauses.json.
 --sweep: a job array of 200 short trials with pruning, or TRIALS, and a study of Optuna with four drivers, beside a main queue.
 How much of the idle time they use is in target/sweep.json. Fetches Optuna the first time.
+--frameworks: the programs of examples/frameworks, all or the named ones, each on its own cluster; the first use fetches the
+frameworks. Writes what it saw into docs/frameworks.md.
 --page: how fast the page is with 10,000 nodes, in a browser, optimised.
 
 INFILL_TEST_RELEASE=sid runs cluster tests on the newest Slurm; tests/it/main.rs lists the other variables.
@@ -431,6 +434,13 @@ run_some() {
         ;;
     --preemption)
         INFILL_SITES_SECS=$(number "${2-300}") INFILL_SITES=${3-plain} driver sites::what_preemption_takes_by_itself
+        ;;
+    --frameworks)
+        local names=("${@:2}")
+        ((${#names[@]})) || names=("")
+        RUST_TEST_THREADS=${RUST_TEST_THREADS:-1} cargo test --locked --test it -- --include-ignored --nocapture \
+            --skip the_table_of_the_document "${names[@]/#/frameworks::}"
+        driver frameworks::the_table_of_the_document
         ;;
     --pauses) driver pauses::how_long_changes_take ;;
     --sweep)

@@ -28,6 +28,7 @@ mod crowd;
 mod doors;
 mod extended;
 mod faults;
+mod frameworks;
 mod garbage;
 mod gpus;
 mod guard;

@@ -33,6 +33,7 @@ FIRST = (
     "test_torch.py",
     "test_collectives.py",
     "test_paced.py",
+    "test_agreement.py",
 )
 
 #: The tests' reason for a skip without --all: contrib/python/tests/tiers.py.

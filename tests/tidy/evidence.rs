@@ -91,3 +91,33 @@ fn commands_are_read_across_lines() {
     assert_eq!(test_commands(markdown), [expected]);
     assert!(test_names(&repository().join("crates/gaps/src")).iter().any(|name| name.contains("survival")));
 }
+
+/// The cells of the tables of `docs/frameworks.md` that name tests, with their rows.
+fn rows_with_tests(markdown: &str) -> Vec<(String, String)> {
+    let rows = markdown.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| framework"));
+    rows.map(|row| {
+        let cell = row.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+        (row.to_owned(), cell.trim().trim_matches('`').to_owned())
+    })
+    .collect()
+}
+
+#[test]
+fn each_framework_of_the_table_has_its_test_and_its_program() {
+    let rows = rows_with_tests(&read(&repository().join("docs/frameworks.md")));
+    let tests = test_names(&repository().join("tests/it"));
+    let programs = repository().join("examples/frameworks");
+    let lacks_something = |name: &str| {
+        let program = name.rsplit("::").next().unwrap_or_default();
+        !tests.contains(name) || !programs.join(format!("{program}.py")).exists()
+    };
+    assert!(!rows.is_empty(), "docs/frameworks.md has no table");
+    let missing = rows.into_iter().filter(|(_, name)| lacks_something(name)).map(|(row, _)| row);
+    assert_none(missing.collect(), "rows of docs/frameworks.md without a test or a program");
+}
+
+#[test]
+fn the_last_cell_of_a_row_names_its_test() {
+    let markdown = "| framework | test |\n|---|---|\n| JAX | 1 s | `frameworks::jax` |\n";
+    assert_eq!(rows_with_tests(markdown)[0].1, "frameworks::jax");
+}

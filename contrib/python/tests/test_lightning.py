@@ -45,6 +45,51 @@ TRAINING = """
 """
 
 
+#: 90 steps of 16 samples, 10 an epoch.
+FIXED = """
+    import time, torch, lightning, infill
+    from lightning.pytorch.callbacks import Callback
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, index):
+            time.sleep(0.02)
+            return (self.layer(batch[0]) - batch[1]).square().mean()
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
+            schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.1, 90)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    class Witness(Callback):
+        def on_train_start(self, trainer, module):
+            self.step = trainer.global_step
+
+        def on_train_batch_end(self, trainer, module, *_):
+            if trainer.global_step > self.step:
+                self.step, rate = trainer.global_step, trainer.optimizers[0].param_groups[0]["lr"]
+                print("step", self.step, module.layer.weight.sum().item(), rate, flush=True)
+
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(1)
+    net, place = Net(), infill.plan()
+    x = torch.randn(165, 4)
+    data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+    batches = infill.lightning.FixedBatches(165, global_batch=16, micro_batch=8)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=1, strategy="ddp" if place.world_size > 1 else "auto", max_steps=90,
+        accumulate_grad_batches=batches.accumulate, use_distributed_sampler=False, num_nodes=len(place.nodes),
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[Witness(), infill.lightning.InfillCallback(batches)],
+    )
+    trainer.fit(net, torch.utils.data.DataLoader(data, batch_sampler=batches))
+"""
+
+
 class Lightning(unittest.TestCase):
     def setUp(self):
         self.agent = Agent()
@@ -70,6 +115,35 @@ class Lightning(unittest.TestCase):
         ((code, out, err),) = self.agent.ended()
         self.assertEqual((code, out), (0, f"1 ranks from {at}\ndone with 200\n"), err)
 
+    def test_a_fixed_batch_learns_the_same_at_any_size(self):
+        self.agent.start(FIXED, 1)
+        undisturbed = stepped(self.agent.ended()[0][1])
+        self.agent.reports()
+        self.assertEqual(list(undisturbed), list(range(1, 91)))
+        for path in self.agent.directory.glob("*ckpt*"):
+            path.unlink()
+        found = {}
+        for world, until in ((4, 15), (1, 29), (4, 40), (2, 61), (1, 90)):
+            self.agent.start(FIXED, world)
+            self.agent.reports_until(until)
+            self.agent.ask()
+            ended = self.agent.ended()
+            self.assertEqual([code for code, _, _ in ended], [0] * world, ended)
+            new = stepped(ended[0][1])
+            self.assertFalse(found.keys() & new.keys(), "steps were done again")
+            self.agent.reports()
+            found.update(new)
+        self.assertEqual(list(found), list(undisturbed))
+        for step, (weight, rate) in undisturbed.items():
+            self.assertAlmostEqual(found[step][0], weight, 9, f"step {step}")
+            self.assertAlmostEqual(found[step][1], rate, 9, f"step {step}")
+
+    def test_an_accumulation_that_does_not_fit_is_refused(self):
+        self.agent.start(FIXED.replace("=batches.accumulate", "=3"), 1)
+        ((code, _, err),) = self.agent.ended()
+        self.assertEqual(code, 1)
+        self.assertIn("ValueError: expected accumulate_grad_batches=2, which is batches.accumulate, not 3", err)
+
     def test_what_is_reported(self):
         self.agent.start(TRAINING, 1)
         self.agent.reports_until(3)
@@ -85,6 +159,12 @@ class Lightning(unittest.TestCase):
         # Two batches of five a step.
         self.assertEqual({r["samples"] for r in steps}, {"10.0"})
         self.assertTrue(all(float(r["loss"]) >= 0 for r in steps))
+
+
+def stepped(out):
+    """Weight and learning rate after each step."""
+    words = [line.split() for line in out.splitlines() if line.startswith("step ")]
+    return {int(step): (float(weight), float(rate)) for _, step, weight, rate in words}
 
 
 if __name__ == "__main__":

@@ -45,6 +45,45 @@ TRAINING = """
 """
 
 
+#: 72 steps of 16 samples, 8 an epoch.
+FIXED = """
+    import time, torch, infill
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x, y):
+            time.sleep(0.02)
+            return {"loss": (self.layer(x) - y).square().mean()}
+
+    class Witness(TrainerCallback):
+        def on_step_end(self, args, state, control, model, lr_scheduler, **_):
+            print("step", state.global_step, model.layer.weight.sum().item(), lr_scheduler.get_last_lr()[0], flush=True)
+
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(1)
+    net, x = Net(), torch.randn(128, 4)
+    args = TrainingArguments(
+        "out", num_train_epochs=9, per_device_train_batch_size=8, use_cpu=True, learning_rate=0.05, save_strategy="no",
+        logging_strategy="no", disable_tqdm=True, report_to="none", ddp_backend="gloo", optim="adamw_torch",
+    )
+    infill.transformers.fixed_batch(args, global_batch=16)
+    data = [{"x": row, "y": row.sum(0, keepdim=True)} for row in x]
+    trainer = Trainer(net, args, train_dataset=data, callbacks=[Witness(), infill.transformers.InfillCallback()])
+    trainer.train(resume_from_checkpoint=infill.transformers.last_checkpoint("out"))
+"""
+
+
+def stepped(out):
+    """Weight and learning rate after each step."""
+    words = [line.split() for line in out.splitlines() if line.startswith("step ")]
+    return {int(step): (float(weight), float(rate)) for _, step, weight, rate in words}
+
+
 class Transformers(unittest.TestCase):
     def setUp(self):
         self.agent = Agent()
@@ -73,6 +112,42 @@ class Transformers(unittest.TestCase):
             self.assertEqual(sum(float(r.get("saved", 0)) > 0 for r in reports), world)
         self.agent.start(TRAINING, 1)
         self.assertEqual(self.lines(1), [f"from {at} on 1", "done with 120"])
+
+
+    def test_a_fixed_batch_learns_the_same_at_any_size(self):
+        self.agent.start(FIXED, 1)
+        ((code, out, err),) = self.agent.ended()
+        self.assertEqual(code, 0, err)
+        undisturbed = stepped(out)
+        self.agent.reports()
+        self.assertEqual(list(undisturbed), list(range(1, 73)))
+        found = {}
+        for world, until in ((4, 13), (1, 28), (4, 41), (2, 72)):
+            self.agent.start(FIXED, world)
+            self.agent.reports_until(until)
+            self.agent.ask()
+            ended = self.agent.ended()
+            self.assertEqual([code for code, _, _ in ended], [0] * world, ended)
+            new = stepped(ended[0][1])
+            self.assertFalse(found.keys() & new.keys(), "steps were done again")
+            self.agent.reports()
+            found.update(new)
+        self.assertEqual(list(found), list(undisturbed))
+        for step, (weight, rate) in undisturbed.items():
+            self.assertAlmostEqual(found[step][0], weight, 9, f"step {step}")
+            self.assertAlmostEqual(found[step][1], rate, 9, f"step {step}")
+
+    def test_a_batch_that_does_not_divide_is_refused_with_the_sizes_that_do(self):
+        self.agent.start(FIXED, 3)
+        for code, _, err in self.agent.ended():
+            self.assertEqual(code, 1)
+            self.assertIn("a global batch of 16 does not divide by 3 ranks; submit with --comment=infill:nodes=1,2,4,8,16", err)
+
+    def test_a_rest_is_warned_of(self):
+        self.agent.start(FIXED.replace("randn(128", "randn(130").replace("=9", "=1"), 1)
+        ((code, _, err),) = self.agent.ended()
+        self.assertEqual(code, 0, err)
+        self.assertIn("130 samples do not divide by 16", err)
 
 
 class LastCheckpoint(unittest.TestCase):

@@ -55,6 +55,11 @@ def active() -> bool:
     return "INFILL_GENERATION" in os.environ
 
 
+def in_step() -> bool:
+    """Whether the ranks train together, step by step. INFILL_AGREE=0 says that each works for itself."""
+    return os.environ.get("INFILL_AGREE", "1") != "0"
+
+
 def plan() -> Plan:
     """The place that the environment names now; in a live run, the latest place of this process.
 

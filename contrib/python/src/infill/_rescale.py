@@ -7,12 +7,12 @@ import os
 import signal
 import sys
 import time
-import warnings
-from typing import Callable, NoReturn, Optional, SupportsFloat, TypeVar
+from typing import Callable, NoReturn, Optional, SupportsFloat, TypeVar, Union
 
 from . import _children, _plan
 from ._agreement import Agreement, distributed
 from ._progress import report, report_saved
+from ._socket_agreement import SocketAgreement
 
 _Save = TypeVar("_Save", bound=Callable[[], object])
 
@@ -22,7 +22,7 @@ class Rescale:
 
     def __init__(self) -> None:
         self.save: Optional[Callable[[], object]] = None
-        self._agreement: Optional[Agreement] = None
+        self._agreement: Union[Agreement, SocketAgreement, None] = None
         self._begun = False
         self._asked = False
         self._agreed_at: Optional[float] = None
@@ -44,8 +44,8 @@ class Rescale:
         self._begun = True
         if distributed():
             self._agreement = Agreement()
-        elif _plan.plan().world_size > 1:
-            warnings.warn("torch.distributed is not initialized: each rank saves and leaves by itself", stacklevel=3)
+        elif _plan.plan().world_size > 1 and _plan.in_step():
+            self._agreement = SocketAgreement(_plan.plan())
         self.listen()
         return True
 
