@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(count("0.0.0.0", &[ip("10.0.0.1")], Some(true)), 0);
         assert_eq!(count("0.0.0.0", &[], Some(true)), 1);
         let unknown = check_reachable(ip("0.0.0.0"), "http://ctl:6810", &[ip("127.0.0.1")], None);
-        assert_eq!(unknown.iter().map(|f| f.level).collect::<Vec<_>>(), [FindingLevel::Warning]);
+        assert_eq!(unknown.iter().map(|f| f.level).collect::<Vec<_>>(), [FindingLevel::Warn]);
         assert_eq!(host_and_port("http://[::1]:6810/"), Some(("::1".to_owned(), 6810)));
         assert_eq!(host_and_port("https://ctl"), Some(("ctl".to_owned(), 443)));
         assert_eq!(host_and_port("ctl:6810"), None);

@@ -21,10 +21,10 @@ use super::identity;
 use super::launcher_detection;
 use super::layer_profile;
 use super::node_gpus::{self, GPUS_ON_NODE_VARIABLE};
+use super::profile_family::ProfileParameters;
 use super::progress::RUNNING_TOTAL;
 use super::run_signal::RunSignal;
 use super::slurm_context::env_variable;
-use super::profile_family::ProfileParameters;
 
 /// Longest waiting time that a flag may name, seconds: a week. That is longer than any job's limit that we
 /// have seen.

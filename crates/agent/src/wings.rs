@@ -353,6 +353,7 @@ mod tests {
             worker_args: Vec::new(),
             url: String::new(),
             share: given,
+            array_variables: Vec::new(),
             gpus: Some(ALL_GPUS.to_owned()),
             array_variables: Vec::new(),
             dir: None,
