@@ -1,4 +1,5 @@
-//! `infill observe`: watches Slurm as an ordinary user, changes nothing, and says what infill would have harvested.
+//! `infill observe`: watches Slurm as an ordinary user, changes nothing, and says what infill would have
+//! harvested.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ use infill_slurm::{RestSlurm, SlurmApi as _};
 /// Time for the private slurmrestd to open its socket.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Recorded changes at which the recording starts anew, which bounds memory and the time of a report.
+/// Recorded changes at which the recording starts again, which bounds memory and the time of a report.
 const MAX_CHANGES: usize = 200_000;
 
 /// Longest time that an option takes, seconds.
@@ -189,7 +190,7 @@ pub async fn run(args: ObserveArgs, session: &CliSession) -> CommandResult {
         }
         if watch.observer.change_count() >= MAX_CHANGES {
             output::print_note(Some(format!(
-                "{MAX_CHANGES} changes are recorded: the observation starts anew"
+                "{MAX_CHANGES} changes are recorded: the observation starts again"
             )));
             watch.observer.restart();
         }

@@ -1,5 +1,5 @@
-//! `infill stop-all`: takes all malleable jobs off their nodes, also where the daemon is dead, hangs or cannot
-//! be reached.
+//! `infill stop-all`: takes all malleable jobs off their nodes, also where the daemon is dead, hangs or
+//! cannot be reached.
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -283,7 +283,7 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
     }
 }
 
-/// Stores an order that the daemon gave itself, so that a restart keeps it, and plans anew by it.
+/// Stores an order that the daemon gave itself, so that a restart keeps it, and plans again by it.
 async fn store_control(context: &DaemonContext, control: ControlState) {
     if let Err(e) = context.store.put_setting(CONTROL_SETTING, control.word()).await {
         tracing::error!("infill is {}, but a restart forgets it: {e}", control.word());

@@ -52,7 +52,7 @@ impl SafetyLimits {
         }
     }
 
-    /// Why a node may not be used now, whoever holds it.
+    /// Why a node may not be used now, even if a job holds it.
     fn refusal(&self, gap: &Gap, now: UnixTime) -> Option<GapRefusal> {
         if let Some(span) = self.blackout.filter(|span| span.from <= now) {
             return Some(GapRefusal::Blackout { until: span.to });
@@ -61,8 +61,8 @@ impl SafetyLimits {
         (!is_allowed).then_some(GapRefusal::NotAllowed)
     }
 
-    /// Refuses free nodes beyond the maximum: those that end first. Where jobs hold more than the maximum, the
-    /// held nodes that end first must be left at once.
+    /// Refuses free nodes beyond the maximum: those that end first. Where jobs hold more than the maximum,
+    /// the held nodes that end first must be left at once.
     pub(super) fn keep_maximum(&self, found: &mut GapSet, now: UnixTime) {
         let Some(max) = self.max_nodes else { return };
         let mut ranked: Vec<(bool, Reverse<UnixTime>, NodeName)> = found

@@ -1,5 +1,5 @@
-//! What infill would have harvested while a main queue was observed, by shadow jobs: jobs that exist only in the
-//! simulation, and are planned by infill's own planner.
+//! What infill would have harvested while a main queue was observed, by shadow jobs. They exist only in the
+//! simulation, and infill's own planner plans them.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -18,8 +18,8 @@ use infill_sim::{
 
 pub use infill_sim::queue::QueueObserver;
 
-/// Exponents e of the built-in curves: n nodes make n^e times the samples of one. Data-parallel training scales like
-/// the first within a rack, and like the second over slow networks.
+/// Exponents e of the built-in curves: n nodes make n^e times the samples of one. Data-parallel training
+/// scales like the first within a rack, and like the second over slow networks.
 const EXPONENTS: [(&str, f64); 2] = [("scales-well", 0.95), ("scales-less", 0.8)];
 
 /// Seconds that a shadow job needs to save, and between two of its checkpoints.
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use infill_model::{BaseState, Job, JobId, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime};
 
-    /// Four nodes of which the first `busy` have a main job.
+    /// Four nodes. The first `busy` ones have a main job.
     fn snapshot(at: i64, busy: usize) -> Snapshot {
         let names = ["n1", "n2", "n3", "n4"].map(NodeName::new);
         let nodes = names.iter().enumerate().map(|(i, name)| Node {

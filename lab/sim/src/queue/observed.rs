@@ -8,7 +8,7 @@ use super::{NodeIx, PlannedUse, QueueChange, TakenNodes};
 use infill_gaps::{NodeOccupancy, OccupancyState};
 use infill_model::{Job, JobId, NodeName, Snapshot};
 
-/// Stands for whatever keeps a node from being idle and is no job: a state, a reservation.
+/// Stands for what keeps a node from being idle and is not a job: a state, a reservation.
 const NO_JOB: JobId = JobId(0);
 
 /// Ids of jobs that stand for reservations count down from here.
@@ -52,7 +52,7 @@ impl QueueObserver {
         self.moments.len()
     }
 
-    /// Starts anew, with the nodes as they are now.
+    /// Starts again, with the nodes as they are now.
     pub fn restart(&mut self) {
         let fresh = QueueObserver::new(std::mem::take(&mut self.partitions));
         *self = fresh;
