@@ -154,6 +154,8 @@ mod tests {
             "infill plan --local --json",
             "infill explain 12",
             "infill explain n7",
+            "infill explain 12_3",
+            "infill run --profile-by layers,hidden -- python train.py --layers=3 --hidden=64",
             "infill explain 12 --at now-10minutes",
             "infill explain n7 --json --at 2026-11-20T22:10",
             "infill history check --log h.csv.gz --train 0.3 --rows 9000 --seed 2 --json",
@@ -261,6 +263,7 @@ mod tests {
             kind("infill simulate --idle a --curves b --restart 2"),
             Some(ErrorKind::MissingRequiredArgument)
         );
+        assert_eq!(kind("infill run --profile-by a,,b -- t"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill explain 12 --at soon"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill history import --since x"), Some(ErrorKind::ValueValidation));
         assert_eq!(kind("infill rounds --before x"), Some(ErrorKind::ValueValidation));

@@ -9,7 +9,7 @@ use infill_model::{GenerationRecord, JobId, UnixTime, generations_of_last_job};
 use infill_present::{
     exit::{CommandResult, ProgramExit},
     output::{self, DisplayClock},
-    phrases::explain,
+    phrases::{self, explain},
     values,
 };
 
@@ -32,7 +32,7 @@ pub struct ExplainArgs {
 pub async fn run(args: ExplainArgs, session: &CliSession) -> CommandResult {
     let client = session.daemon_client()?;
     let status: DaemonStatus = client.get(routes::STATUS).await?;
-    let subject = explain::resolve_task(&args.subject, &status);
+    let subject = phrases::resolve_task(&args.subject, &status);
     let job = subject.parse().ok().map(JobId);
     let generations = match job {
         Some(id) => fetch_generations(&client, explain::resolve_lead(id, &status)).await?,

@@ -179,6 +179,20 @@ mod tests {
     }
 
     #[test]
+    fn tasks_of_an_array_have_their_names_and_are_found_by_the_arrays_id() {
+        let mut jobs = samples::sample_status().jobs;
+        jobs[0].array_task = Some("90_3".to_owned());
+        jobs[1].array_task = Some("90_[4-9%2]".to_owned());
+        let select = |job: u32| -> Vec<String> {
+            let filter = FilterArgs { job: vec![job], ..Default::default() };
+            select_jobs(jobs.clone(), &filter).iter().map(JobView::display_name).collect()
+        };
+        assert_eq!(select(90), ["90_3", "90_[4-9%2]"]);
+        assert_eq!(select(101), ["90_3"], "by the task's own id");
+        assert_eq!(select(9), [""; 0]);
+    }
+
+    #[test]
     fn filters_are_joined_by_and() {
         let ids = |filter: FilterArgs| -> Vec<u32> {
             select_jobs(samples::sample_status().jobs, &filter).iter().map(|j| j.job.0).collect()

@@ -262,6 +262,7 @@ has() {
 # Tests that also run on the newest Slurm: infill's requests to Slurm's interfaces, and the two promises.
 readonly NEWEST=sid
 readonly NEWEST_TESTS=(
+    arrays::the_last_task_is_parked_without_the_others
     conformance::slurmrestd_over_its_unix_socket
     conformance::slurmrestd_over_http_with_tokens
     faults::slurmctld_is_killed_and_restarted

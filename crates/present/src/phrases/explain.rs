@@ -9,7 +9,6 @@ use crate::charts::format_number;
 use infill_api::{DaemonStatus, JobView, NodeView, PlanView, RoundView, SCHEMA_VERSION};
 use infill_model::{
     GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, generations_of_last_job, hostlist,
-    is_task_name,
 };
 
 /// The number of generations that are listed. The JSON has the older ones.
@@ -36,20 +35,6 @@ pub struct ExplainDocument {
 /// The id of the lead if `id` is a wing, else `id`.
 pub fn resolve_lead(id: JobId, status: &DaemonStatus) -> JobId {
     status.jobs.iter().find(|j| j.wings.contains(&id)).map_or(id, |j| j.job)
-}
-
-/// The id of the job that is this task of an array, such as `123_4`. A task without a job of its own stands
-/// for its array. Any other subject stays as it is.
-pub fn resolve_task(subject: &str, status: &DaemonStatus) -> String {
-    if !is_task_name(subject) {
-        return subject.to_owned();
-    }
-    let called = |name: &str| status.jobs.iter().find(|j| j.array_task.as_deref() == Some(name));
-    let waiting = || {
-        let prefix = format!("{}_[", subject.split('_').next().unwrap_or_default());
-        status.jobs.iter().find(|j| j.array_task.as_ref().is_some_and(|name| name.starts_with(&prefix)))
-    };
-    called(subject).or_else(waiting).map_or_else(|| subject.to_owned(), |j| j.job.to_string())
 }
 
 /// Drops from the round all jobs and nodes that the two conditions do not keep.

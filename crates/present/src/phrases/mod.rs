@@ -1,9 +1,11 @@
 //! Turns the numbers of the API into words, for the command line and the page.
 
+mod array_tasks;
 mod display_clock;
 pub mod explain;
 pub mod percent;
 
+pub use array_tasks::resolve_task;
 pub use display_clock::DisplayClock;
 
 use infill_api::{EndPrediction, IdleShare, NodeKind};
