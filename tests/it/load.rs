@@ -117,6 +117,9 @@ impl SlurmApi for Counting {
     async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.slurm.unpin_job(id).await
     }
+    async fn write_status(&self, id: JobId, status: &str) -> Result<(), SlurmError> {
+        self.slurm.write_status(id, status).await
+    }
 }
 
 /// A user of this machine who is not an administrator.

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use super::{PartitionSharing, PrivacyRules, RestEndpoint, SlurmApi, SlurmError};
 use infill_model::{
     BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, Topology, UnixTime, UserId,
+    comment_with_status,
 };
 
 /// A change that was requested and accepted.
@@ -24,6 +25,7 @@ pub enum FakeChange {
     RequeueHold { job: JobId },
     Hold { job: JobId },
     Unpin { job: JobId },
+    WriteStatus { job: JobId, status: String },
 }
 
 #[derive(Default)]
@@ -321,6 +323,15 @@ impl SlurmApi for FakeSlurm {
             Ok(())
         })
     }
+
+    async fn write_status(&self, id: JobId, status: &str) -> Result<(), SlurmError> {
+        self.apply_change(FakeChange::WriteStatus { job: id, status: status.to_owned() }, id, |job, _| {
+            if let Some(comment) = comment_with_status(&job.comment, status) {
+                job.comment = comment;
+            }
+            Ok(())
+        })
+    }
 }
 
 #[cfg(test)]
@@ -353,7 +364,7 @@ mod tests {
         let partition = "infill".to_owned();
         let fixture = SuiteFixture { lead, nodes, foreign, wide: Some(wide), partition, submit: &submit };
         conformance::run_suite(&slurm, &fixture).await.unwrap();
-        assert_eq!(slurm.recorded_changes().len(), 7, "{:?}", slurm.recorded_changes());
+        assert_eq!(slurm.recorded_changes().len(), 9, "{:?}", slurm.recorded_changes());
     }
 
     #[tokio::test]

@@ -134,4 +134,7 @@ pub trait SlurmApi: Send + Sync {
     /// Clears the required nodes of a held, pending job. Refused for a job that is not held: Slurm would
     /// start it on any node.
     async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError>;
+    /// Writes a status into the job's comment. Leaves the comment alone if it is its owner's own, or says
+    /// this already.
+    async fn write_status(&self, id: JobId, status: &str) -> Result<(), SlurmError>;
 }

@@ -139,4 +139,8 @@ impl SlurmApi for PlacesSlurm {
     async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.slurm.unpin_job(id).await
     }
+
+    async fn write_status(&self, id: JobId, status: &str) -> Result<(), SlurmError> {
+        self.slurm.write_status(id, status).await
+    }
 }

@@ -304,6 +304,10 @@ impl SlurmApi for RestSlurm {
     async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.do_unpin(id).await
     }
+
+    async fn write_status(&self, id: JobId, status: &str) -> Result<(), SlurmError> {
+        self.do_write_status(id, status).await
+    }
 }
 
 fn later_id(id: JobId, offset: u32) -> JobId {
