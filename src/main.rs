@@ -19,6 +19,7 @@ mod plan;
 mod plans;
 mod profiles;
 mod proofs;
+mod rehearse;
 mod report;
 mod rounds;
 #[cfg(test)]
@@ -97,6 +98,7 @@ fn dispatch_command(cli: Cli) -> CommandResult {
             session.configure_agent(&mut args.common)?;
             block_on(async { Ok(exit::command_exit_code(infill_agent::worker(args).await?)) })
         }
+        CliCommand::Rehearse(args) => block_on(rehearse::run(args)),
         CliCommand::Sentry(args) => {
             block_on(async { Ok(exit::command_exit_code(infill_agent::run_sentry(args).await?)) })
         }
