@@ -1,5 +1,5 @@
-//! Job scripts as users write them for other clusters. Each works, or is refused with a sentence that says what
-//! to change.
+//! Job scripts as users write them for other clusters. Each works, or is refused with a sentence that says
+//! what to change.
 
 use crate::containers::WITH_APPTAINER;
 use crate::harness::Site;

@@ -5,7 +5,7 @@ use super::launcher_detection;
 /// Programs that start the processes of a job themselves, or submit one.
 const JOB_PROGRAMS: [&str; 3] = ["srun", "sbatch", "salloc"];
 
-/// Flags of torchrun that fix the size or the meeting point, which infill sets anew at each size.
+/// Flags of torchrun that fix the size or the meeting point, which infill sets again at each size.
 const FIXED_FLAGS: [&str; 8] = [
     "--nnodes",
     "--node-rank",

@@ -1,9 +1,9 @@
 //! Containers around the user's command: `--container IMAGE`, or a command that is itself `apptainer exec …`.
 //!
-//! The command's processes need three things inside: the agent's sockets, infill's variables, and the signals.
-//! The sockets are in the agent's private directory, which is mounted at its own path. Variables pass by
-//! themselves unless a flag clears them. Signals reach all processes of the command, inside and outside:
-//! these runtimes have no daemon, so that all processes are ours, and marked by a variable.
+//! The command's processes need three things inside: the agent's sockets, infill's variables, and the
+//! signals. The sockets are in the agent's private directory, which is mounted at its own path. Variables
+//! pass by themselves unless a flag clears them. Signals reach all processes of the command, inside and
+//! outside: these runtimes have no daemon, so that all processes are ours, and marked by a variable.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! `infill run --on-node CMD`: a command of the user that prepares a node, such as one that copies data to its
-//! disk. It runs on each node before the agent there says hello. So nobody waits for it, and a node whose
-//! preparation fails costs the others nothing.
+//! `infill run --on-node CMD`: a command of the user that prepares a node, such as one that copies data to
+//! its disk. It runs on each node before the agent there says hello. So the others train meanwhile, and a
+//! node whose preparation fails costs them nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// Each run has a job of its own, by which its processes are found.
+    /// Each run has a job of its own, because the job is in the mark of its processes.
     fn context() -> SlurmContext {
         static JOBS: AtomicU32 = AtomicU32::new(7);
         SlurmContext { job: JobId(JOBS.fetch_add(1, Ordering::Relaxed)), node: "n1".into(), in_step: true }

@@ -96,7 +96,7 @@ pub(crate) struct StepSpan {
     pub first: u64,
     /// The highest step.
     pub last: u64,
-    /// The most by which a report was higher than all before it. Programs may report only some steps.
+    /// The largest distance of a report from the highest before it. Programs may report only some steps.
     pub stride: u64,
     /// How many reports were higher than all before them.
     pub increases: u64,

@@ -76,7 +76,7 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Whether nothing was found by which a malleable job would lose work or fail.
+    /// Whether nothing was found that would make a malleable job lose work or fail.
     pub fn is_sound(&self) -> bool {
         self.findings.iter().all(|finding| !finding.is_fault)
     }
@@ -366,7 +366,8 @@ mod tests {
         args: RehearseArgs,
     }
 
-    /// A shell program that reports steps from its checkpoint on, and does `on_signal` when it is asked to save.
+    /// A shell program that reports steps from its checkpoint on, and runs `on_signal` when it is asked to
+    /// save.
     fn trainee(dir: &std::path::Path, on_signal: &str) -> String {
         let saved = dir.join("saved");
         let saved = saved.display();

@@ -42,7 +42,7 @@ pub(crate) async fn write_comments(context: Arc<DaemonContext>) {
     std::future::pending().await
 }
 
-/// Logs the result of a write. Returns whether Slurm has denied one so far, which is logged as a warning once.
+/// Logs the result of a write. Returns whether Slurm has denied one so far, which is a warning once.
 fn report_write(job: JobId, written: &Result<(), SlurmError>, was_denied: bool) -> bool {
     let Err(e) = written else { return was_denied };
     let is_denied = matches!(e, SlurmError::Denied { .. });

@@ -1,7 +1,8 @@
 //! The part of a Slurm job's comment that infill writes, so that `squeue` shows why a job waits.
 //!
 //! A comment belongs to the job's owner. Infill writes into an empty one, and adds to one that addresses
-//! infill (`infill:nodes=1-4`). Slurm lets an operator write neither the admin comment nor the system comment.
+//! infill (`infill:nodes=1-4`). Slurm lets an operator write neither the admin comment nor the system
+//! comment.
 
 use super::job_request::TAG;
 

@@ -8,7 +8,7 @@ const SIGNAL_CODE_BASE: i32 = 128;
 /// How the command ran at one size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RehearsedRun {
-    /// Number of nodes that the command was told it has.
+    /// Number of nodes that the command saw in its environment.
     pub nodes: u32,
     /// Number of processes that infill started.
     pub processes: u32,
@@ -50,7 +50,7 @@ pub(super) struct RehearsalRules {
 pub struct Finding {
     /// The kind, in a word for programs.
     pub kind: &'static str,
-    /// Whether a malleable job would lose work or fail by it.
+    /// Whether it would make a malleable job lose work or fail.
     pub is_fault: bool,
     /// A sentence for people.
     pub text: String,
@@ -125,7 +125,7 @@ fn examine_progress(run: &RehearsedRun) -> Option<Finding> {
     run.first_step.is_none().then(|| {
         Finding::note(
             "no_steps",
-            format!("The progress on {nodes} names no step, so nobody sees whether steps are lost."),
+            format!("The progress on {nodes} names no step, so lost steps would not show."),
         )
     })
 }
@@ -207,7 +207,7 @@ fn examine_resumption(before: &RehearsedRun, after: &RehearsedRun) -> Option<Fin
             format!("{times} ran again on {nodes}: the checkpoint was older than the last step."),
         ));
     }
-    // What was not reported cannot be told apart from what was left out.
+    // A step that was not reported looks like one that was left out.
     let stride = before.stride.max(after.stride);
     (resumed > reached.saturating_add(stride)).then(|| {
         Finding::fault(
