@@ -6,7 +6,7 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
     collectives, config, doctor, explain, gaps, generate, history, jobs, nodes, notify, observe, plan, plans,
-    profiles, python, report, rounds, status, stop_all, web,
+    profiles, python, rehearse, report, rounds, status, stop_all, web,
 };
 use infill_agent as agent;
 use infill_lab::{advise, simulate};
@@ -38,6 +38,9 @@ pub enum CliCommand {
     Serve,
     /// In a batch script: run a training command as a malleable job
     Run(agent::RunArgs),
+    /// Without Slurm: try whether a training command saves, exits and goes on at another size as a malleable job
+    /// must
+    Rehearse(rehearse::RehearseCommand),
     /// In a wing: serve a malleable job on more nodes (infill starts this itself)
     Worker(agent::WorkerArgs),
     /// In a batch script, after `infill run`: end the script when the main queue needs its node (infill
@@ -134,6 +137,8 @@ mod tests {
     fn valid_command_lines_parse() {
         for line in [
             "infill serve",
+            "infill rehearse -- python train.py",
+            "infill rehearse --sizes 1,2,1 --train-secs 1 --start-secs 9 --grace 5 --json -- python train.py --json",
             "infill run -- python train.py --config x -h",
             "infill status --watch --interval 2 --url http://x:1",
             "infill jobs -h -o %i -u alice,bob -j 1,2 -n n1",

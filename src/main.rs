@@ -21,6 +21,7 @@ mod plans;
 mod profiles;
 mod proofs;
 mod python;
+mod rehearse;
 mod report;
 mod rounds;
 #[cfg(test)]
@@ -100,6 +101,7 @@ fn dispatch_command(cli: Cli) -> CommandResult {
             session.configure_agent(&mut args.common)?;
             block_on(async { Ok(exit::command_exit_code(infill_agent::worker(args).await?)) })
         }
+        CliCommand::Rehearse(args) => block_on(rehearse::run(args)),
         CliCommand::Sentry(args) => {
             block_on(async { Ok(exit::command_exit_code(infill_agent::run_sentry(args).await?)) })
         }

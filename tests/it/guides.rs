@@ -32,7 +32,10 @@ enum Way {
 }
 
 /// How commands with these beginnings are run. The first match counts.
-const WAYS: [(&str, Way); 25] = [
+const WAYS: [(&str, Way); 28] = [
+    ("infill rehearse ", Way::Elsewhere("tests/it: rehearsal::the_example_is_ready…")),
+    ("infill run --on-node ", Way::Elsewhere("tests/it: node_setup::each_node_is_prepared…")),
+    ("infill run --container ", Way::Elsewhere("tests/it: containers::a_command_in_a_container…")),
     (
         "infill run --layers ",
         Way::Elsewhere("contrib/python/tests/test_layers.py, cargo test -p infill-agent layers"),

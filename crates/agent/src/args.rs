@@ -12,10 +12,11 @@ use sha2::{Digest, Sha256};
 
 use infill_model::config::{ClientConfig, ConfigError};
 use infill_model::{
-    AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, GenerationMember, LayerProfile, MOST_GPUS_A_NODE,
-    NodeName, RequestedSize, RescaleCosts, RunSpec, ScalingCurve, is_valid_rate,
+    AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, GenerationMember, LayerProfile, MAX_SETUP_SECS,
+    MOST_GPUS_A_NODE, NodeName, RequestedSize, RescaleCosts, RunSpec, ScalingCurve, is_valid_rate,
 };
 
+use super::container::ContainerArgs;
 use super::exec_plans::ExecPlans;
 use super::identity;
 use super::launcher_detection;
@@ -158,6 +159,16 @@ pub struct CommandArgs {
     /// Execution plans among which infill chooses, as `infill plans --help` describes them
     #[arg(long, value_name = "FILE", value_parser = ExecPlans::from_argument)]
     pub plans: Option<ExecPlans>,
+    /// Shell command that prepares each node before the training command runs there, such as one that copies
+    /// data. A node where it fails is given back
+    #[arg(long, value_name = "CMD")]
+    pub on_node: Option<String>,
+    /// Seconds after which the command of --on-node is ended, and its node given back
+    #[arg(long, value_name = "SECS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SETUP_SECS)))]
+    pub on_node_secs: u32,
+    /// The container in which the command runs.
+    #[command(flatten)]
+    pub container: ContainerArgs,
     /// Do not put the rank before each line of output
     #[arg(long)]
     pub no_prefix: bool,
@@ -224,6 +235,7 @@ impl SpecArgs {
             model: common.plans.as_ref().and_then(ExecPlans::model_facts),
             layers: self.layers.clone(),
             gpus_per_node: is_even.then(|| common.ranks_per_node()),
+            setup_secs: common.on_node.as_ref().map_or(0, |_| common.on_node_secs),
         })
     }
 }
@@ -382,6 +394,11 @@ impl CommandArgs {
         words.extend(self.workers_per_node.map(|n| format!("--nproc-per-node={n}")));
         words.extend(self.progress_regex.as_ref().map(|r| format!("--progress-regex={}", r.as_str())));
         words.extend(self.plans.as_ref().map(|plans| format!("--plans={}", plans.to_json())));
+        if let Some(script) = &self.on_node {
+            words.push(format!("--on-node={script}"));
+            words.push(format!("--on-node-secs={}", self.on_node_secs));
+        }
+        words.extend(self.container.to_worker_args());
         words.extend(self.no_prefix.then(|| "--no-prefix".to_owned()));
         words.push("--".to_owned());
         words.extend(self.command.iter().cloned());

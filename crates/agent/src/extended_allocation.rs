@@ -142,7 +142,7 @@ pub async fn run_own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
         ..CommandEnvironment::from_args(common, context.job, &socket)
     };
     let output = OutputForwarder::to_own_streams(!common.no_prefix).context("cannot write to our output")?;
-    let mut running = RunningCommand::start(LaunchSpec {
+    let launch = LaunchSpec {
         words: common.command_for_plan(&member.exec_plan),
         ranks: (0..common.started_ranks())
             .map(|local| {
@@ -156,7 +156,8 @@ pub async fn run_own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
         regex: common.progress_regex.clone(),
         tally: tally.clone(),
         kills: OomKillCounter::for_job(context.job),
-    });
+    };
+    let mut running = RunningCommand::start(common.container.wrap_launch(launch, home.path()));
     let mut reports = interval(REPORT_INTERVAL);
     let ended = loop {
         tokio::select! {

@@ -22,19 +22,22 @@
 //! | `node_network` | the ports of this node, and the network interface that other nodes reach |
 //! | `output`, `progress` | the command's output, and its reports of progress |
 //! | `out_of_memory`, `oom_kills` | whether the command ran out of memory |
-//! | `launcher_detection` | recognises commands that start a node's processes themselves |
+//! | `launcher_detection`, `command_check` | recognises launchers, and commands that cannot be malleable |
+//! | `container` | containers around the command |
 //! | `node_gpus`, `gpu_use` | the GPUs of a whole node: how many a step asks for, and whether they are used |
 //! | `control`, `sealing` | messages and secrets for a command that stays alive over changes |
 //! | `cpu_binding` | keeps to the CPUs that Slurm gave, where the worker has a part of its node |
 //! | `extended_allocation` | the own nodes of a main job that wings extend |
 //! | `wings`, `watcher` | submits the lead's wings; watches over a wing until its agent runs |
 //! | `yield_to_main` | a start that is in the way of a main job, while the daemon is away |
-//! | `start_failure` | a wing that cannot start the command on its node |
+//! | `node_setup`, `start_failure` | prepares a node; a wing that cannot start the command on its node |
 //! | `unreadable_config` | a node whose configuration cannot be read |
-//! | `standalone` | `infill run` outside Slurm |
+//! | `standalone`, `rehearsal` | `infill run` outside Slurm; a rehearsal of a malleable job on one machine |
 
 mod args;
 mod command;
+mod command_check;
+mod container;
 mod control;
 mod cpu_binding;
 mod daemon_link;
@@ -51,6 +54,7 @@ mod launcher_detection;
 mod layer_profile;
 mod node_gpus;
 mod node_network;
+mod node_setup;
 mod oom_kills;
 mod out_of_memory;
 mod outbox;
@@ -59,6 +63,7 @@ mod package_version;
 mod processes;
 mod profile_family;
 mod progress;
+mod rehearsal;
 mod run_signal;
 mod runtime_dir;
 mod script_end;
@@ -84,22 +89,26 @@ mod tests;
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 
 use infill_api::AgentRole;
 use infill_model::{JobId, NodeName, RunSpec};
 
 pub use args::{CommandArgs, RunArgs, SpecArgs, WorkerArgs};
+pub use container::{ContainerArgs, ContainerRuntime};
 pub use exec_plans::{ExecPlans, PlansError, RunPlan};
 pub use extended_allocation::{OwnNodeArgs, run_own_node};
+pub use rehearsal::{Rehearsal, RehearseArgs, rehearse};
 pub use run_signal::RunSignal;
 pub use script_end::{SentryArgs, run_sentry};
 
 use daemon_link::{DaemonLink, LinkConfig};
+use node_setup::SetupFailure;
 use output::OutputForwarder;
 use runtime_dir::{AgentEnd, RuntimeDir};
 use slurm_context::{SlurmContext, env_variable};
 use slurm_programs::SlurmPrograms;
+use start_failure::StartFailure;
 use unreadable_config::ConfigFailureAction;
 use wings::{WingJob, WingSubmitter};
 use worker::{Worker, WorkerConfig, WorkerResult};
@@ -148,6 +157,12 @@ async fn run_configured(args: RunArgs) -> anyhow::Result<i32> {
     let Some(context) = SlurmContext::from_env(env_variable) else {
         return standalone::run_standalone(&args).await;
     };
+    if !args.in_step {
+        let tasks = context.in_step.then(|| env_variable("SLURM_STEP_NUM_TASKS")?.parse().ok()).flatten();
+        if let Some(obstacle) = command_check::find_obstacle(&args.common.command, tasks) {
+            bail!("{obstacle}");
+        }
+    }
     if !args.in_step && !context.in_step {
         return step::run_step(&args, &context).await.context("cannot run the job step with srun");
     }
@@ -174,11 +189,15 @@ struct LeadParts {
 /// Runs the worker of a lead until its end.
 async fn run_lead(
     context: SlurmContext,
-    args: RunArgs,
+    mut args: RunArgs,
     home: Option<RuntimeDir>,
 ) -> anyhow::Result<WorkerResult> {
     let malleable = args.common.malleable_partition();
     let own = extended_allocation::own_nodes(&args, &context, malleable.as_deref(), env_variable)?;
+    ensure!(
+        own.len() < 2 || args.common.on_node.is_none(),
+        "--on-node with --extend is for jobs of one node; prepare the job's own nodes with srun before infill run"
+    );
     let spec = args.spec.to_spec(&args.common)?;
     // A main job's own nodes train whatever happens to the daemon.
     let alone = (args.alone || !own.is_empty()).then_some(spec.max_restarts);
@@ -197,6 +216,14 @@ async fn run_lead(
         error: args.error_file,
     };
     let parts = LeadParts { spec, wings, alone, own };
+    match node_setup::prepare_node(&args.common, context.job, &context, SlurmPrograms::default()).await {
+        Ok(()) => {}
+        Err(SetupFailure::Left) => return Ok(WorkerResult { code: signals::EXIT_TERMINATED, left: true }),
+        Err(failure) => {
+            tracing::error!(node = %context.node, "{failure}");
+            args.common.command = failure.failing_command();
+        }
+    }
     serve(context, AgentRole::Lead, args.common, home, Some(parts)).await
 }
 
@@ -214,6 +241,18 @@ pub async fn worker(args: WorkerArgs) -> anyhow::Result<i32> {
         Ok(home) => home,
         Err(failure) => return failure.report_failure(lead, &args.common, context).await,
     };
+    match node_setup::prepare_node(&args.common, lead, &context, SlurmPrograms::default()).await {
+        Ok(()) => {}
+        Err(SetupFailure::Left) => {
+            home.remove();
+            return Ok(0);
+        }
+        Err(failure) => {
+            home.remove();
+            let failure = StartFailure::of_setup(failure);
+            return failure.report_failure(lead, &args.common, context).await;
+        }
+    }
     Ok(serve(context, AgentRole::Wing { lead }, args.common, Some(home), None).await?.code)
 }
 

@@ -59,6 +59,13 @@ impl OutputForwarder {
         Ok(OutputForwarder::to_writers(out, err, prefix))
     }
 
+    /// Forwards everything to our own standard error.
+    pub(crate) fn to_own_stderr(prefix: bool) -> io::Result<OutputForwarder> {
+        let out = duplicate_as_file(io::stderr().as_fd())?;
+        let err = duplicate_as_file(io::stderr().as_fd())?;
+        Ok(OutputForwarder::to_writers(out, err, prefix))
+    }
+
     /// Forwards to any two writers.
     pub fn to_writers(
         out: impl AsyncWrite + Send + Unpin + 'static,

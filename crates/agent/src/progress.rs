@@ -95,12 +95,42 @@ impl std::fmt::Display for ProgressMessage {
     }
 }
 
+/// The steps that were reported since the command's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StepSpan {
+    /// The lowest step.
+    pub first: u64,
+    /// The highest step.
+    pub last: u64,
+    /// The largest distance of a report from the highest before it. Programs may report only some steps.
+    pub stride: u64,
+    /// How many reports were higher than all before them.
+    pub increases: u64,
+}
+
+impl StepSpan {
+    fn starting_at(step: u64) -> StepSpan {
+        StepSpan { first: step, last: step, stride: 1, increases: 0 }
+    }
+
+    fn extend_to(&mut self, step: u64) {
+        self.first = self.first.min(step);
+        if step > self.last {
+            self.stride = self.stride.max(step - self.last);
+            self.increases += 1;
+            self.last = step;
+        }
+    }
+}
+
 /// The progress that came in since the last report. It is cheap to clone, and shared with the readers.
 #[derive(Clone)]
 pub(crate) struct ProgressTally(Arc<Mutex<TallyCounts>>);
 
 struct TallyCounts {
     sum: ProgressMessage,
+    /// The steps since the command's start; `None` before the first.
+    steps: Option<StepSpan>,
     /// When the last message since the last report came.
     last: Option<Instant>,
     /// When the last message of the last report came; before the first report, the start.
@@ -123,6 +153,7 @@ impl ProgressTally {
     pub fn new() -> ProgressTally {
         ProgressTally(Arc::new(Mutex::new(TallyCounts {
             sum: ProgressMessage::default(),
+            steps: None,
             last: None,
             anchor: Instant::now(),
             saved: None,
@@ -142,6 +173,7 @@ impl ProgressTally {
     pub fn restart(&self) {
         let mut counts = self.counts();
         counts.sum = ProgressMessage::default();
+        counts.steps = None;
         counts.last = None;
         counts.saved = None;
         counts.out_of_memory_at = None;
@@ -152,6 +184,11 @@ impl ProgressTally {
     /// When the command last reported that it has saved its checkpoint.
     pub fn saved_at(&self) -> Option<Instant> {
         self.counts().saved
+    }
+
+    /// The steps since the command's start; `None` before the first.
+    pub(crate) fn steps(&self) -> Option<StepSpan> {
+        self.counts().steps
     }
 
     /// Notes that memory ran out.
@@ -217,6 +254,9 @@ impl ProgressTally {
             return;
         }
         counts.last = Some(now);
+        if let Some(step) = message.step {
+            counts.steps.get_or_insert_with(|| StepSpan::starting_at(step)).extend_to(step);
+        }
         counts.sum.samples += message.samples;
         counts.sum.step = message.step.or(counts.sum.step);
         counts.sum.loss = message.loss.or(counts.sum.loss);
@@ -332,6 +372,20 @@ mod tests {
         tally.restart();
         assert!(tally.counts().warned_of_package);
         assert_eq!(tally.counts().bad_messages, 0);
+    }
+
+    #[test]
+    fn the_span_of_steps_covers_all_ranks_and_reports() {
+        let tally = ProgressTally::new();
+        tally.add_datagram(b"samples=8");
+        assert_eq!(tally.steps(), None);
+        for step in [30, 40, 40, 30, 50, 70] {
+            tally.add_datagram(format!("step={step}").as_bytes());
+        }
+        tally.take().unwrap();
+        assert_eq!(tally.steps(), Some(StepSpan { first: 30, last: 70, stride: 20, increases: 3 }));
+        tally.restart();
+        assert_eq!(tally.steps(), None);
     }
 
     #[test]

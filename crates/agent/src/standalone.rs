@@ -8,11 +8,13 @@ use super::args::RunArgs;
 use super::command::{LaunchSpec, RunningCommand};
 use super::environment::CommandEnvironment;
 use super::node_network::free_port;
+use super::node_setup::prepare_node;
 use super::output::OutputForwarder;
 use super::progress::{self, ProgressTally};
 use super::runtime_dir::RuntimeDir;
 use super::signals::{AgentSignal, listen_for_signals};
 use super::slurm_context::SlurmContext;
+use super::slurm_programs::SlurmPrograms;
 
 /// Runs the command, and returns its exit code. SIGTERM, SIGINT or the rescale signal asks it to save and
 /// exit, and a second one kills it.
@@ -22,6 +24,10 @@ pub async fn run_standalone(args: &RunArgs) -> anyhow::Result<i32> {
     let job = JobId(std::process::id());
     let context = SlurmContext { job, node: NodeName::new("local"), in_step: false };
     let home = RuntimeDir::create_for(&context).context("cannot make the private directory")?;
+    if let Err(failure) = prepare_node(common, job, &context, SlurmPrograms::default()).await {
+        home.remove();
+        anyhow::bail!("{failure}");
+    }
     let socket = home.progress_socket();
     let tally = ProgressTally::new();
     let listener = progress::open_progress_socket(&socket).context("cannot open the progress socket")?;
@@ -40,7 +46,7 @@ pub async fn run_standalone(args: &RunArgs) -> anyhow::Result<i32> {
     let environment = CommandEnvironment::from_args(common, JobId(0), &socket);
     let prefix = !common.no_prefix && common.started_ranks() > 1;
     let output = OutputForwarder::to_own_streams(prefix).context("cannot write to our output")?;
-    let mut running = RunningCommand::start(LaunchSpec {
+    let launch = LaunchSpec {
         words: common.command_for_plan(&member.exec_plan),
         ranks: (0..common.started_ranks())
             .map(|local| (local, environment.rank_variables(&member, local)))
@@ -52,7 +58,8 @@ pub async fn run_standalone(args: &RunArgs) -> anyhow::Result<i32> {
         regex: None,
         tally,
         kills: None,
-    });
+    };
+    let mut running = RunningCommand::start(common.container.wrap_launch(launch, home.path()));
     let mut grace = common.grace_period();
     let ended = loop {
         tokio::select! {

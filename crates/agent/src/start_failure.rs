@@ -11,6 +11,7 @@ use infill_model::{AgentEvent, FaultSource, JobId};
 
 use super::args::{CommandArgs, WorkerArgs};
 use super::daemon_link::{Backoff, DaemonLink, LinkConfig};
+use super::node_setup::SetupFailure;
 use super::runtime_dir::RuntimeDir;
 use super::slurm_context::SlurmContext;
 
@@ -49,6 +50,11 @@ fn enter_dir(dir: &Path, needed: bool) -> Result<(), StartFailure> {
 }
 
 impl StartFailure {
+    /// A command of `--on-node` that failed. It is the job's own, so that the node is not blamed.
+    pub(crate) fn of_setup(failure: SetupFailure) -> StartFailure {
+        StartFailure { blame: FaultSource::Job, why: failure.to_string() }
+    }
+
     /// Reports the failure to the daemon. Returns the exit code for the process.
     pub async fn report_failure(
         self,

@@ -394,7 +394,7 @@ impl Worker {
         let (saved_secs, stop_secs) = self.startup.stopped.take().unzip();
         let idle_secs = self.startup.idle_since.elapsed().as_secs_f64();
         self.startup.next = Some(WorkerStartup { saved_secs: saved_secs.flatten(), stop_secs, idle_secs });
-        let running = RunningCommand::start(LaunchSpec {
+        let launch = LaunchSpec {
             words: common.command_for_plan(&member.exec_plan),
             ranks,
             remote: extended_allocation::remote_launcher(&self.config.own, member, common),
@@ -404,7 +404,8 @@ impl Worker {
             regex: common.progress_regex.clone(),
             tally: self.tally.clone(),
             kills: OomKillCounter::for_job(self.config.job),
-        });
+        };
+        let running = RunningCommand::start(common.container.wrap_launch(launch, self.config.home.path()));
         if member.generation != ALONE_GENERATION && !newcomer {
             self.link.set_running_generation(Some(member.generation));
             self.outbox.push(AgentEvent::Started { generation: member.generation });

@@ -44,6 +44,7 @@ pub mod rounds;
 pub mod serve;
 mod session_store;
 pub mod state;
+mod status_comments;
 pub mod ticks;
 pub mod timeline;
 pub mod tls;

@@ -108,7 +108,7 @@ impl<'a> RedactionFilter<'a> {
     }
 
     /// A sentence without the numbers of jobs and names of reservations that are hidden.
-    fn redact_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(crate) fn redact_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut text = Cow::Borrowed(text);
         if self.private.jobs {
             let Some(jobs) = JOB_NUMBERS.as_ref() else { return WITHHELD_TEXT.into() };

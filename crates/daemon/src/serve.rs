@@ -21,8 +21,8 @@ use crate::state::{DaemonState, PendingActions};
 use crate::timeline::{HOUR_SECS, USE_HOLDS_SECS, UsageHour, hour_of};
 use crate::tls::{self, TlsFiles};
 use crate::{
-    executor, forest_training, http, lead_watch, listen_socket, notices, privacy_watch, rounds, ticks,
-    topology_watch,
+    executor, forest_training, http, lead_watch, listen_socket, notices, privacy_watch, rounds,
+    status_comments, ticks, topology_watch,
 };
 use infill_api::RoundView;
 use infill_lifecycle::fleet::{WING_NUMBER_BLOCK_SIZE, lowest_wing_number};
@@ -84,6 +84,7 @@ pub async fn run_daemon(config: Config, passed: listen_socket::PassedSockets) ->
         () = tls::watch_files(tls) => {}
         () = http::browser_sessions::watch_accounts(context.clone()) => {}
         () = topology_watch::watch_topology(context.clone(), has_topology) => {}
+        () = status_comments::write_comments(context.clone()) => {}
         () = forest_training::train_daily(context.clone()) => {}
         () = notices::deliver_notices(&context.notices, &context.config.notify) => {}
         why = lead_watch::watch_lead(&context) => return Err(report_lead_lost(&context, why).await),

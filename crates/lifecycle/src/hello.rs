@@ -47,8 +47,10 @@ impl JobLifecycle {
             self.spec = spec;
         }
         let previous = self.workers.get(&hello.node).filter(|w| w.slurm_job == hello.slurm_job);
+        // The time that this job's own preparation of a node takes says nothing about other jobs' starts.
         if previous.is_none()
             && hello.running.is_none()
+            && self.spec.setup_secs == 0
             && let Some(ordered_at) = self.worker_ordered_at(&hello.node, is_lead)
         {
             out.arrived.push((hello.node.clone(), now.secs_since(ordered_at)));

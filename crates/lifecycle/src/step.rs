@@ -204,7 +204,7 @@ impl JobLifecycle {
     /// Whether a wanted wing may still arrive: it is not late, and an agent of it has not said hello.
     pub(super) fn has_pending_wings(&self, settings: &LifecycleSettings, now: UnixTime) -> bool {
         self.wings.values().any(|w| {
-            !w.is_late(settings, now)
+            !w.is_late(settings, self.spec.setup_secs, now)
                 && w.order.nodes.iter().any(|n| !self.workers.contains_key(n) && self.wants_wing_on(n))
         })
     }

@@ -14,18 +14,19 @@ impl JobLifecycle {
     /// Gives back or shrinks wings that are not wanted or that are late. Members' wings stay.
     pub(super) fn tidy_wings(&mut self, settings: &LifecycleSettings, now: UnixTime, out: &mut StepOutcome) {
         let members: BTreeSet<NodeName> = self.phase.involved_nodes().cloned().collect();
+        let setup_secs = self.spec.setup_secs;
         for number in self.wings.keys().copied().collect::<Vec<_>>() {
             let Some(wing) = self.wings.get(&number).cloned() else { continue };
             if wing.order.nodes.iter().any(|n| members.contains(n)) {
                 continue;
             }
             match wing.job {
-                Some(job) if wing.is_late(settings, now) && self.is_awaited(&wing) => {
+                Some(job) if wing.is_late(settings, setup_secs, now) && self.is_awaited(&wing) => {
                     self.handle_stuck_wing(&wing, job, settings, now, out);
                     self.return_wing(&wing, job, now, out);
                 }
                 Some(job) => self.tidy_wing(number, &wing, job, now, out),
-                None => self.tidy_order(number, &wing, wing.is_late(settings, now)),
+                None => self.tidy_order(number, &wing, wing.is_late(settings, setup_secs, now)),
             }
         }
     }

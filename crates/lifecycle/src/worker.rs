@@ -98,10 +98,11 @@ pub struct Wing {
 
 impl Wing {
     /// Whether the wing's agents should have said hello by now. A wing that runs may be in its prolog, which
-    /// takes longer.
-    pub fn is_late(&self, settings: &LifecycleSettings, now: UnixTime) -> bool {
+    /// takes longer. After that it may prepare its nodes for `setup_secs`.
+    pub fn is_late(&self, settings: &LifecycleSettings, setup_secs: u32, now: UnixTime) -> bool {
         let has_started = self.seen_running || self.configuring;
-        let max_secs = if has_started { settings.prolog_secs } else { settings.wing_start_secs };
+        let max_secs =
+            if has_started { settings.prolog_secs + f64::from(setup_secs) } else { settings.wing_start_secs };
         now.secs_since(self.ordered_at) > max_secs
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{AllowedSizes, Job, JobId, LendingRules, NodeName, SizesError};
 
 /// The beginning of comments for infill.
-const TAG: &str = "infill:";
+pub(crate) const TAG: &str = "infill:";
 
 /// Most GPUs that a worker may have on one node. The job_submit plug-in has the same bound.
 const MOST_GPUS_A_NODE: u32 = 64;

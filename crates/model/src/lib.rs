@@ -76,6 +76,7 @@ mod run_spec;
 mod sentence;
 mod snapshot;
 mod start_blocker;
+mod status_comment;
 mod time;
 mod topology;
 pub mod trace;
@@ -159,9 +160,10 @@ pub use resources::{AllocatedResources, GpuCounts, GpuShare, LendingRules, Lendi
 pub use round::RoundSummary;
 pub use round_note::RoundNote;
 pub use round_report::{JobVerdict, NodeVerdict, RoundReport};
-pub use run_spec::{MAX_NAME_CHARS, MOST_GPUS_A_NODE, RequestedSize, RunSpec, is_valid_rate};
+pub use run_spec::{MAX_NAME_CHARS, MAX_SETUP_SECS, MOST_GPUS_A_NODE, RequestedSize, RunSpec, is_valid_rate};
 pub use snapshot::{BackfillState, LAUNCH_SECS, MIN_TIME_LIMIT_SECS, Reservation, Snapshot, SnapshotDoubt};
 pub use start_blocker::{HoldKind, StartBlocker};
+pub use status_comment::comment_with_status;
 pub use time::UnixTime;
 pub use topology::{SwitchId, SwitchRecord, Topology, TopologyError, TopologyWarning};
 pub use trace::{

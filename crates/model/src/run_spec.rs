@@ -13,6 +13,9 @@ use super::{
 /// The longest grace time that a job may ask for, in seconds. A shrinking job holds its nodes for that time.
 pub(crate) const MAX_GRACE_SECS: u32 = 3600;
 
+/// The longest time that the preparation of a node may take, in seconds. A wing holds its node meanwhile.
+pub const MAX_SETUP_SECS: u32 = 6 * 3600;
+
 /// The longest name of a profile or hash of a command, in characters.
 pub const MAX_NAME_CHARS: usize = 200;
 
@@ -78,6 +81,13 @@ pub struct RunSpec {
     pub gpus_per_node: Option<u32>,
     /// Whether the lead is a main job that wings extend. Its sizes then count its own nodes as one.
     pub extends: bool,
+    /// Most seconds that a wing prepares its node before it says hello; 0 without a preparation.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub setup_secs: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Reads a batch mode. An unknown one is read as [`BatchMode::Auto`]: it only matters for measurements, so it
@@ -101,6 +111,7 @@ impl RunSpec {
             plans: declared_plan::keep_valid_plans(self.plans),
             model: self.model.and_then(ModelFacts::without_invalid),
             layers: self.layers.filter(|profile| profile.is_sound()),
+            setup_secs: self.setup_secs.min(MAX_SETUP_SECS),
             gpus_per_node: self.gpus_per_node.filter(|gpus| (1..=MOST_GPUS_A_NODE).contains(gpus)),
             ..self
         }
@@ -135,6 +146,7 @@ impl Default for RunSpec {
             layers: None,
             gpus_per_node: None,
             extends: false,
+            setup_secs: 0,
         }
     }
 }
@@ -207,6 +219,9 @@ mod tests {
                 .as_asked,
             None
         );
+        let slow = RunSpec { setup_secs: u32::MAX, ..RunSpec::default() }.clamp_to_bounds();
+        assert_eq!(slow.setup_secs, MAX_SETUP_SECS);
+        assert!(!serde_json::to_string(&RunSpec::default()).unwrap().contains("setup_secs"));
         // NaN is null in JSON.
         let invalid = r#"{"model":{"params_mi":null},"gpus_per_node":-1}"#;
         assert_eq!(serde_json::from_str::<RunSpec>(invalid).unwrap(), RunSpec::default());

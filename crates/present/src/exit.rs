@@ -10,7 +10,7 @@ use infill_model::config::ConfigError;
 pub enum ProgramExit {
     /// Done.
     Ok = 0,
-    /// Something failed, or `doctor` found an error.
+    /// Something failed, or `doctor` or `rehearse` found an error.
     Failed = 1,
     /// Wrong usage.
     Usage = 2,
@@ -30,7 +30,7 @@ pub enum ProgramExit {
 pub const EXIT_CODE_HELP: &str = "\
 Exit codes:
   0  done
-  1  something failed, or `doctor` found an error
+  1  something failed, or `doctor` or `rehearse` found an error
   2  wrong usage
   3  the daemon cannot be reached
   4  denied

@@ -39,6 +39,7 @@ pub async fn run_suite(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result
     check_reads(api, fixture).await?;
     check_news(api, fixture).await?;
     check_foreign_jobs(api, fixture).await?;
+    check_statuses(api, fixture).await?;
     check_launches(api, fixture).await?;
     if let Some(wide) = fixture.wide {
         check_shrinks(api, wide).await?;
@@ -93,6 +94,7 @@ async fn check_foreign_jobs(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> R
     expect_denied(api.launch_job(fixture.foreign, &fixture.nodes[0], 5).await)?;
     expect_denied(api.unpin_job(fixture.foreign).await)?;
     expect_denied(api.split_array(fixture.foreign, &[1]).await)?;
+    expect_denied(api.write_status(fixture.foreign, "waits").await)?;
     expect_denied(api.requeue_hold(fixture.foreign).await)
 }
 
@@ -101,6 +103,18 @@ fn expect_denied(result: Result<(), SlurmError>) -> Result<(), String> {
         Err(SlurmError::Denied { .. }) => Ok(()),
         other => Err(format!("a change of a foreign job was not denied: {other:?}")),
     }
+}
+
+async fn check_statuses(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(), String> {
+    let before = expect_ok(api.find_job(fixture.lead).await)?.ok_or("the lead is missing")?;
+    for status in ["waits: 2 nodes are free", "waits: 3 nodes are free"] {
+        expect_ok(api.write_status(fixture.lead, status).await)?;
+        let comment = format!("[infill] {status}");
+        let job = wait_for_job(api, fixture.lead, "its status", |j| j.comment == comment).await?;
+        let expected = Job { comment, ..before.clone() };
+        check_holds(job == expected, "a status changes nothing but the comment")?;
+    }
+    Ok(())
 }
 
 async fn check_launches(api: &dyn SlurmApi, fixture: &SuiteFixture<'_>) -> Result<(), String> {

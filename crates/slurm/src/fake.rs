@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use super::{PartitionSharing, PrivacyRules, RestEndpoint, SlurmApi, SlurmError};
 use infill_model::{
     ArrayPart, BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, Topology, UnixTime,
-    UserId,
+    UserId, comment_with_status,
 };
 
 /// A change that was requested and accepted.
@@ -26,6 +26,7 @@ pub enum FakeChange {
     Hold { job: JobId },
     Unpin { job: JobId },
     Split { array: JobId, tasks: Vec<u32> },
+    WriteStatus { job: JobId, status: String },
 }
 
 #[derive(Default)]
@@ -350,6 +351,15 @@ impl SlurmApi for FakeSlurm {
         self.edit_snapshot(|snapshot| give_records(snapshot, array, tasks));
         Ok(())
     }
+
+    async fn write_status(&self, id: JobId, status: &str) -> Result<(), SlurmError> {
+        self.apply_change(FakeChange::WriteStatus { job: id, status: status.to_owned() }, id, |job, _| {
+            if let Some(comment) = comment_with_status(&job.comment, status) {
+                job.comment = comment;
+            }
+            Ok(())
+        })
+    }
 }
 
 #[cfg(test)]
@@ -382,7 +392,7 @@ mod tests {
         let partition = "infill".to_owned();
         let fixture = SuiteFixture { lead, nodes, foreign, wide: Some(wide), partition, submit: &submit };
         conformance::run_suite(&slurm, &fixture).await.unwrap();
-        assert_eq!(slurm.recorded_changes().len(), 7, "{:?}", slurm.recorded_changes());
+        assert_eq!(slurm.recorded_changes().len(), 9, "{:?}", slurm.recorded_changes());
     }
 
     #[tokio::test]

@@ -137,4 +137,7 @@ pub trait SlurmApi: Send + Sync {
     /// Gives pending tasks of an array records of their own, so that each can be started by itself. One task
     /// stays behind in the array's record. Does nothing for tasks that have their own.
     async fn split_array(&self, array: JobId, tasks: &[u32]) -> Result<(), SlurmError>;
+    /// Writes a status into the job's comment. Leaves the comment alone if it is its owner's own, or says
+    /// this already.
+    async fn write_status(&self, id: JobId, status: &str) -> Result<(), SlurmError>;
 }

@@ -159,3 +159,31 @@ fn trials_of_one_script_look_the_same_and_other_models_do_not() {
         assert_ne!(normalize_word(a), normalize_word(b), "{a} {b}");
     }
 }
+
+#[test]
+fn wings_prepare_their_nodes_and_use_the_container_as_the_lead_does() {
+    let words = [
+        "infill",
+        "--on-node=cp 'a b' /tmp",
+        "--on-node-secs=5",
+        "--container=x.sif",
+        "--container-runtime=enroot",
+        "--container-option=--rw",
+        "--container-option=--mount=/a",
+        "--",
+        "python",
+        "train.py",
+    ];
+    let lead = Flags::parse_from(words).common;
+    assert_eq!(lead.on_node.as_deref(), Some("cp 'a b' /tmp"));
+    let given = lead.to_worker_args();
+    let wing = Flags::parse_from(std::iter::once("infill".to_owned()).chain(given.clone())).common;
+    assert_eq!(wing.to_worker_args(), given);
+    assert_eq!((wing.on_node, wing.on_node_secs), (lead.on_node, 5));
+    assert_eq!(wing.container.container_option, ["--rw", "--mount=/a"]);
+    let plain = Flags::parse_from(["infill", "--", "python"]).common.to_worker_args().join(" ");
+    assert!(
+        !plain.contains("--on-node") && !plain.contains("--container"),
+        "older wings know neither: {plain}"
+    );
+}

@@ -83,6 +83,7 @@ record! {
         layers: Option<Arc<LayerProfile>>,
         gpus_per_node: Option<u32>,
         extends: bool,
+        setup_secs: u32,
     }
 }
 

@@ -86,9 +86,10 @@ fn a_wing_in_its_prolog_is_waited_for_and_its_node_is_not_blamed_while_it_is_pre
     }
 }
 
-#[test]
-fn the_duration_of_a_start_is_reported_once() {
+/// The durations of starts that two hellos of a wing report, 57 s after its order.
+fn reported_starts(setup_secs: u32) -> Vec<(infill_model::NodeName, f64)> {
     let mut r = with_wing_in_prolog();
+    r.m.spec.setup_secs = setup_secs;
     r.now = r.now + 57;
     let id = r.m.wings.values().next().unwrap().job.unwrap();
     let mut reported = Vec::new();
@@ -106,5 +107,11 @@ fn the_duration_of_a_start_is_reported_once() {
         assert!(r.m.handle_hello(hello, r.now, &mut out));
         reported.extend(out.arrived);
     }
-    assert_eq!(reported, [(n(2), 57.0)]);
+    reported
+}
+
+#[test]
+fn the_duration_of_a_start_is_reported_once() {
+    assert_eq!(reported_starts(0), [(n(2), 57.0)]);
+    assert_eq!(reported_starts(600), [], "the job has prepared its node");
 }

@@ -297,3 +297,31 @@ fn a_requeued_wing_is_cancelled_and_its_node_is_dropped() {
         assert_eq!(r.started.last().unwrap(), &["n1"], "it trains on: {:?}", r.notes);
     }
 }
+
+#[test]
+fn a_wing_that_prepares_its_node_is_waited_for() {
+    for (setup_secs, is_cancelled) in [(0, true), (600, false)] {
+        let mut r = running("1-8", &[1]);
+        r.m.spec.setup_secs = setup_secs;
+        r.target(&[1, 2]);
+        let order = r.m.wing_orders()[0].number;
+        let id = JobId(100 + order as u32);
+        r.event(&n(1), AgentEvent::WingSubmitted { order, job: id });
+        for secs in [2, 300] {
+            r.now = r.now + secs;
+            r.m.workers.values_mut().for_each(|w| w.last_seen = r.now);
+            let wing = job(id, &[n(2)], order);
+            let lead = job(LEAD, &[n(1)], 0);
+            let observed = ObservedJob {
+                lead: Some(&lead),
+                wings: vec![&wing],
+                read_at: r.now,
+                ..ObservedJob::default()
+            };
+            r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
+            r.with(|_, _, _| {});
+        }
+        let cancels = r.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. }));
+        assert_eq!(cancels, is_cancelled, "{setup_secs}: {:?}", r.effects);
+    }
+}

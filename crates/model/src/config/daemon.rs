@@ -38,6 +38,8 @@ pub struct DaemonConfig {
     pub backoff_max_secs: f64,
     /// Days for which history is kept.
     pub keep_days: u32,
+    /// Shortest time between two changes of one job's comment, in seconds. 0: infill writes no comments.
+    pub comment_secs: f64,
 }
 
 impl Default for DaemonConfig {
@@ -55,6 +57,7 @@ impl Default for DaemonConfig {
             backoff_secs: 30.0,
             backoff_max_secs: 3600.0,
             keep_days: 90,
+            comment_secs: 60.0,
         }
     }
 }
@@ -64,6 +67,7 @@ impl DaemonConfig {
         ConfigRule::some_secs("daemon.poll_interval_secs", |c| c.poll_interval_secs),
         ConfigRule::some_secs("daemon.backoff_secs", |c| c.backoff_secs),
         ConfigRule::any_secs("daemon.backoff_max_secs", |c| c.backoff_max_secs),
+        ConfigRule::any_secs("daemon.comment_secs", |c| c.comment_secs),
         ConfigRule::custom_check(
             "daemon.listen",
             |c| c.listen.parse::<SocketAddr>().is_err().then(|| c.listen.clone()),

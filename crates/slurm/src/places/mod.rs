@@ -143,4 +143,8 @@ impl SlurmApi for PlacesSlurm {
     async fn split_array(&self, array: JobId, tasks: &[u32]) -> Result<(), SlurmError> {
         self.slurm.split_array(array, tasks).await
     }
+
+    async fn write_status(&self, id: JobId, status: &str) -> Result<(), SlurmError> {
+        self.slurm.write_status(id, status).await
+    }
 }

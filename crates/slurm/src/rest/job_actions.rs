@@ -11,7 +11,7 @@ use super::RestSlurm;
 use super::failure::{FailureKind, RequestFailure};
 use crate::SlurmError;
 use crate::command::ProgramCall;
-use infill_model::{BaseState, Job, JobId, NodeName};
+use infill_model::{BaseState, Job, JobId, NodeName, comment_with_status};
 
 /// A begin time in the past, which Slurm takes as "now" by its own clock. With 0 the begin time would stay as
 /// it is, and a requeued job would wait for two minutes.
@@ -231,6 +231,18 @@ impl RestSlurm {
         let list: Vec<String> = due.iter().map(u32::to_string).collect();
         let names = format!("JobId={array}_[{}]", list.join(","));
         self.run_scontrol(&["update", &names, "Requeue=1"], &doing).await
+    }
+
+    /// Writes a status into the comment, which Slurm lets an operator change.
+    pub(super) async fn do_write_status(&self, id: JobId, status: &str) -> Result<(), SlurmError> {
+        let doing = format!("writing into the comment of job {id}");
+        let job = self.malleable_job(id, &doing).await?;
+        match comment_with_status(&job.comment, status) {
+            Some(comment) if comment != job.comment && !job.state.is_ended() => {
+                self.update_job(id, &json!({ "comment": comment }), &doing).await
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn held_pending_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {

@@ -308,6 +308,10 @@ impl SlurmApi for RestSlurm {
     async fn split_array(&self, array: JobId, tasks: &[u32]) -> Result<(), SlurmError> {
         self.do_split(array, tasks).await
     }
+
+    async fn write_status(&self, id: JobId, status: &str) -> Result<(), SlurmError> {
+        self.do_write_status(id, status).await
+    }
 }
 
 fn later_id(id: JobId, offset: u32) -> JobId {
