@@ -73,13 +73,16 @@ fn data_are_staged_to_the_disk_of_each_node() {
     site.script_works(&format!("infill run --grace 10 --on-node '{stage}' -- {command}"));
 }
 
-/// What `sbatch --array` does here. A release that runs arrays changes this test and no other.
+/// `arrays` has what happens to the tasks.
 #[test]
-fn an_array_is_refused_at_its_submission() {
+fn each_task_of_an_array_trains() {
     let site = Site::acting();
-    let options = ["-p", "infill", "--nodes=1-4", "--array=0-3"];
-    let refused = site.try_sbatch("alice", &options, &format!("infill run -- {TRAINEE}"));
-    assert!(refused.as_ref().is_err_and(|said| said.contains("submit the jobs one by one")), "{refused:?}");
+    let options = ["-p", "infill", "--nodes=1-2", "--array=0-1", "--output=/scratch/task-%a.out"];
+    site.sbatch("alice", &options, &format!("infill run --grace 10 -- {TRAINEE}"));
+    site.until("both tasks to run", 60.0, || {
+        site.queue().iter().filter(|row| row.partition == "infill" && row.lead().is_none() && row.runs()).count() == 2
+    });
+    site.must("alice", &["scancel", "-u", "alice"]);
 }
 
 #[test]

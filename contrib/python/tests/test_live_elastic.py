@@ -177,6 +177,28 @@ class Alone(unittest.TestCase):
         torch.testing.assert_close(seen, means, rtol=1e-5, atol=1e-5)
         self.assertEqual(scheduler.last_epoch, 2)
 
+    def test_two_optimizers_and_a_sum_over_items(self):
+        other = copy.deepcopy(self.net)
+        theirs = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in other]
+        whole = torch.utils.data.DataLoader(torch.arange(8.0), batch_sampler=ElasticSampler(8, 4))
+        for batch in whole:
+            # A sample has as many items as its number.
+            outputs = other(batch[:, None].expand(-1, 2))[:, 0].square()
+            ((outputs * batch).sum() / batch.sum()).backward()
+            for optimizer in theirs:
+                optimizer.step()
+                optimizer.zero_grad()
+        optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in self.net]
+        job = self.make(optimizer=optimizers)
+        loader = torch.utils.data.DataLoader(torch.arange(8.0), batch_sampler=self.sampler)
+        for batch in job.batches(loader, epochs=1):
+            with job.micro(batch) as micro:
+                outputs = job.model(batch[:, None].expand(-1, 2))[:, 0].square()
+                micro.backward((outputs * batch).sum(), items=batch.sum())
+        self.assertEqual(job.updates, 2)
+        for mine, their in zip(self.net.parameters(), other.parameters()):
+            torch.testing.assert_close(mine, their)
+
     def test_mistakes_are_refused(self):
         job = self.make(total=2)
         loader = torch.utils.data.DataLoader(torch.arange(8.0), batch_sampler=self.sampler)

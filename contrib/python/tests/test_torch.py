@@ -199,7 +199,7 @@ class Sampling(unittest.TestCase):
         ):
             with self.subTest(options), self.assertRaisesRegex(ValueError, said):
                 ElasticSampler(**{"size": 10, "global_batch": 2, **options})
-        with self.assertRaisesRegex(RuntimeError, "needs infill.live"):
+        with self.assertRaisesRegex(RuntimeError, "needs infill.torch.Elastic"):
             list(ElasticSampler(10, 2, "auto"))
 
 

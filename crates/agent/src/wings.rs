@@ -440,8 +440,8 @@ mod tests {
         insta::assert_snapshot!(submitter.wing_script(&order_on("n1", "null"), Path::new("/usr/bin/infill")).unwrap(), @r#"
         #!/bin/sh
         unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK
-        export INFILL_GPUS_HELD="$SLURM_GPUS_ON_NODE"
         export 'SLURM_ARRAY_TASK_ID=4'
+        export INFILL_GPUS_HELD="$SLURM_GPUS_ON_NODE"
         (: >>'/a/50% x.out') 2>/dev/null && exec >>'/a/50% x.out' 2>&1
         (: >>/a/err) 2>/dev/null && exec 2>>/a/err
         (while sleep 3; do

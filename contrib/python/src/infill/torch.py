@@ -243,7 +243,7 @@ class ElasticSampler:
 
     def _left(self) -> Iterator[Part]:
         if self.fitting and not self.is_led:
-            raise RuntimeError('micro_batch="auto" needs infill.live; give a number')
+            raise RuntimeError('micro_batch="auto" needs infill.torch.Elastic; give a number')
         order = self._order() if self._shuffle else None
         # They stay the same for the loader and for `parts`, however far one is ahead of the other.
         most, world, rank = self._most(), self._world_size, self._rank

@@ -362,7 +362,7 @@ class Changes:
                 RESCALE.save()
                 self._say("saved")
             elif asked and control:
-                control.say("error", text="there is no way to save: infill.live was given no checkpoint")
+                control.say("error", text="there is no way to save: Elastic was given no checkpoint")
         elif asked:
             step = self._state.updates
             checkpoint.save_for(self._state.tree(), lambda: self._say("saved", step=step))

@@ -181,11 +181,18 @@ class Micro(Generic[_Batch]):
         share = self.part.share * self._job.world / self.part.batch
         return self._job._loss_sum / share if self.last and share else None
 
-    def backward(self, loss: Tensor, **options: Any) -> None:
+    def backward(self, loss: Tensor, items: Any = None, **options: Any) -> None:
         """Computes the gradients of `loss`, the mean over the samples of this batch.
 
-        It counts as much as its samples do in the global batch. Options are those of `Tensor.backward`.
+        It counts as much as its samples do in the global batch. Options are those of `Tensor.backward`. With `items`,
+        a number of tokens or the like, `loss` is the sum over them. The gradient becomes that of the mean over all
+        items of the global batch.
         """
+        if items is not None:
+            scaler = self._job._scaler
+            self._step.backward(scaler.scale(loss) if scaler else loss, items)
+            self._job._loss_sum = self._job._loss_sum + loss.detach() / max(float(items), 1.0) * self.part.weight
+            return
         weighted, scaler = loss * self.part.weight, self._job._scaler
         self._job._loss_sum = self._job._loss_sum + weighted.detach()
         (scaler.scale(weighted) if scaler else weighted).backward(**options)
