@@ -190,7 +190,8 @@ impl<'a> Training<'a> {
             preparation("job"),
             recipe.program()
         );
-        let options = ["-p", "infill", "-J", recipe.name, "--chdir=/tmp", "--nodes=1", "--comment=infill:nodes=1,2,4"];
+        let options =
+            ["-p", "infill", "-J", recipe.name, "--chdir=/tmp", "--nodes=1", "--comment=infill:nodes=1,2,4"];
         Training { site, job: site.sbatch("alice", &options, &script) }
     }
 
@@ -345,7 +346,9 @@ fn what_was_seen_replaces_the_rows_of_the_same_tests() {
         pause_secs: 1.25,
         losses_apart: 3e-12,
     };
-    let text = format!("x\n{BEGIN}\n\n| h |\n|---|\n| A | `frameworks::a` |\n| B | 1 | `frameworks::b` |\n\n{END}\ny");
+    let text = format!(
+        "x\n{BEGIN}\n\n| h |\n|---|\n| A | `frameworks::a` |\n| B | 1 | `frameworks::b` |\n\n{END}\ny"
+    );
     let row = "| B | 2 | restart | 4 | 1.2 s | 3e-12 | `frameworks::b` |";
     let expected = format!("x\n{BEGIN}\n\n| h |\n|---|\n| A | `frameworks::a` |\n{row}\n\n{END}\ny");
     assert_eq!(with_rows(&text, &[seen]), Some(expected));
