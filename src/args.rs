@@ -38,7 +38,7 @@ pub enum CliCommand {
     Serve,
     /// In a batch script: run a training command as a malleable job
     Run(agent::RunArgs),
-    /// Without Slurm: try whether a training command saves, exits and goes on at another size as a malleable job
+    /// Without Slurm: try whether a command can be malleable: it saves, exits, and goes on at another size
     /// must
     Rehearse(rehearse::RehearseCommand),
     /// In a wing: serve a malleable job on more nodes (infill starts this itself)

@@ -80,7 +80,11 @@ fn each_task_of_an_array_trains() {
     let options = ["-p", "infill", "--nodes=1-2", "--array=0-1", "--output=/scratch/task-%a.out"];
     site.sbatch("alice", &options, &format!("infill run --grace 10 -- {TRAINEE}"));
     site.until("both tasks to run", 60.0, || {
-        site.queue().iter().filter(|row| row.partition == "infill" && row.lead().is_none() && row.runs()).count() == 2
+        site.queue()
+            .iter()
+            .filter(|row| row.partition == "infill" && row.lead().is_none() && row.runs())
+            .count()
+            == 2
     });
     site.must("alice", &["scancel", "-u", "alice"]);
 }

@@ -1,4 +1,4 @@
-"""torchrun and DistributedDataParallel: infill run -- torchrun torchrun_ddp.py"""
+"""DistributedDataParallel: infill run -- python3 ddp.py, or infill run -- torchrun --nproc-per-node=4 ddp.py"""
 
 import os
 
@@ -54,5 +54,5 @@ while step < STEPS:
                 break
 
 if rank == 0:
-    tell_end("torchrun + DDP", torch.__version__, nn.functional.cross_entropy(net(x), y).item())
+    tell_end("DDP", torch.__version__, nn.functional.cross_entropy(net(x), y).item())
 dist.destroy_process_group()
