@@ -38,8 +38,8 @@ pub enum CliCommand {
     Serve,
     /// In a batch script: run a training command as a malleable job
     Run(Box<agent::RunArgs>),
-    /// Without Slurm: try whether a training command saves, exits and goes on at another size as a malleable job
-    /// must
+    /// Without Slurm: try whether a training command saves, exits and goes on at another size, as a
+    /// malleable job must
     Rehearse(Box<rehearse::RehearseCommand>),
     /// In a wing: serve a malleable job on more nodes (infill starts this itself)
     Worker(agent::WorkerArgs),
