@@ -37,10 +37,10 @@ pub enum CliCommand {
     /// Run the daemon
     Serve,
     /// In a batch script: run a training command as a malleable job
-    Run(agent::RunArgs),
-    /// Without Slurm: try whether a command can be malleable: it saves, exits, and goes on at another size
-    /// must
-    Rehearse(rehearse::RehearseCommand),
+    Run(Box<agent::RunArgs>),
+    /// Without Slurm: try whether a training command saves, exits and goes on at another size, as a
+    /// malleable job must
+    Rehearse(Box<rehearse::RehearseCommand>),
     /// In a wing: serve a malleable job on more nodes (infill starts this itself)
     Worker(agent::WorkerArgs),
     /// In a batch script, after `infill run`: end the script when the main queue needs its node (infill

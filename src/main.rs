@@ -91,8 +91,8 @@ fn dispatch_command(cli: Cli) -> CommandResult {
             let configured = session.configure_agent(&mut args.common);
             block_on(async {
                 let code = match configured {
-                    Ok(()) => infill_agent::run(args).await?,
-                    Err(error) => infill_agent::run_without_config(args, error.into()).await?,
+                    Ok(()) => infill_agent::run(*args).await?,
+                    Err(error) => infill_agent::run_without_config(*args, error.into()).await?,
                 };
                 Ok(exit::command_exit_code(code))
             })
@@ -101,7 +101,7 @@ fn dispatch_command(cli: Cli) -> CommandResult {
             session.configure_agent(&mut args.common)?;
             block_on(async { Ok(exit::command_exit_code(infill_agent::worker(args).await?)) })
         }
-        CliCommand::Rehearse(args) => block_on(rehearse::run(args)),
+        CliCommand::Rehearse(args) => block_on(rehearse::run(*args)),
         CliCommand::Sentry(args) => {
             block_on(async { Ok(exit::command_exit_code(infill_agent::run_sentry(args).await?)) })
         }

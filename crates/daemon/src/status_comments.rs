@@ -119,6 +119,35 @@ impl WriteLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use infill_model::{JobReason, JobVerdict, RoundReport, clock::now, config::Config};
+    use infill_slurm::{SlurmApi as _, fake::FakeSlurm};
+
+    #[tokio::test]
+    async fn a_status_names_no_job_that_the_owner_may_not_see() {
+        let slurm = FakeSlurm::new(1, "infill");
+        let job = slurm.submit_held(1, 6101, "infill:nodes=1");
+        slurm.submit_held(2, 6102, "infill:nodes=1");
+        slurm.edit_snapshot(|snapshot| snapshot.jobs[1].comment = "for the paper".to_owned());
+        let snapshot = slurm.read_snapshot().await.unwrap();
+        let at = now();
+        let mut state = DaemonState::new(Arc::new(Config::default()), at);
+        let _ = state.update_fleet(&snapshot, at, at);
+        let _ = state.update_rounds(snapshot, at);
+        let waits = |job| JobVerdict {
+            job,
+            had: 0,
+            gets: 0,
+            why: JobReason::Said("waits for job 2".to_owned()),
+            hosts: None,
+            guarantee: None,
+        };
+        let report = RoundReport { jobs: vec![waits(job), waits(JobId(2))], ..RoundReport::default() };
+        state.fleet.remember_why(&report);
+        for (private, status) in [("none", "waits for job 2"), ("jobs", "waits for a job")] {
+            let stale = stale_statuses(&state, PrivateData::parse(private));
+            assert_eq!(stale, [(job, status.to_owned())], "{private}: job 2 has its owner's comment");
+        }
+    }
 
     fn stale(ids: impl IntoIterator<Item = u32>) -> Vec<(JobId, String)> {
         ids.into_iter().map(|id| (JobId(id), format!("waits {id}"))).collect()
