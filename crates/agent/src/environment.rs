@@ -186,8 +186,8 @@ pub(crate) fn kept_cpus_per_task() -> Option<String> {
 }
 
 /// How many threads the command may start; `None` for no limit. `cpus`: the CPUs of its share of the node, if
-/// it has only a share. Without a limit, each of several processes would start a thread for each CPU. The user's
-/// `OMP_NUM_THREADS` wins.
+/// it has only a share. Without a limit, each of several processes would start a thread for each CPU. The
+/// user's `OMP_NUM_THREADS` wins.
 pub(crate) fn omp_threads(cpus: Option<u32>, common: &CommandArgs) -> Option<u32> {
     let all = std::thread::available_parallelism().ok().and_then(|all| u32::try_from(all.get()).ok());
     let shared_by_ranks = all.filter(|_| common.local_ranks() > 1);
