@@ -100,7 +100,9 @@ pub fn run(args: &PythonArgs) -> CommandResult {
     let mut command = pip_command(&args.python, &facts, &wheel);
     let status = command.status().with_context(|| format!("cannot run {}", args.python.display()))?;
     if !status.success() {
-        return Err(anyhow::anyhow!("pip has not installed {}: see its messages above", wheel.display()).into());
+        return Err(
+            anyhow::anyhow!("pip has not installed {}: see its messages above", wheel.display()).into()
+        );
     }
     output::print_text(&format!("installed {} for {}", wheel.display(), args.python.display()))?;
     Ok(ProgramExit::Ok.code())
