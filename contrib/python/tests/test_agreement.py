@@ -100,7 +100,8 @@ class Together(unittest.TestCase):
         self.check_they_leave_together(3)
         saved = [float(r["saved"]) for r in self.agent.reports() if "saved" in r]
         self.assertEqual(len(saved), 3)
-        self.assertGreaterEqual(min(saved), 0.8)
+        # Twice 0.4 s, by clocks of two processes.
+        self.assertGreaterEqual(min(saved), 0.78)
 
     def test_one_that_has_died_is_not_waited_for(self):
         self.agent.start("""

@@ -106,7 +106,7 @@ class Aborting(unittest.TestCase):
             patch = mock.patch.object(group.Group, name, value)
             patch.start()
             self.addCleanup(patch.stop)
-        patch = mock.patch.object(group, "_abort_nccl", self.aborted.set)
+        patch = mock.patch.object(group.torch_private, "abort_all_nccl", self.aborted.set)
         patch.start()
         self.addCleanup(patch.stop)
 
