@@ -74,12 +74,13 @@ impl HoldingJobs {
         found
     }
 
-    /// The commands that take these jobs off their nodes. A hold as by the owner lets the daemon release
-    /// the job later.
+    /// The commands that take these jobs off their nodes. The jobs are not held: the daemon respects a hold
+    /// that is not its own, and would leave them held.
     fn commands(&self) -> Vec<Vec<String>> {
-        let requeues = self.leads.chunks(MAX_IDS).flat_map(|ids| {
-            ["requeue", "uhold"].map(|what| vec!["scontrol".to_owned(), what.to_owned(), ids.join(",")])
-        });
+        let requeues = self
+            .leads
+            .chunks(MAX_IDS)
+            .map(|ids| vec!["scontrol".to_owned(), "requeue".to_owned(), ids.join(",")]);
         let cancels = self
             .wings
             .chunks(MAX_IDS)
@@ -118,7 +119,7 @@ pub async fn run(args: StopAllArgs, session: &CliSession) -> CommandResult {
         return Ok(ProgramExit::Ok.code());
     }
     output::print_text(&format!(
-        "{} jobs requeued and held, {} wings cancelled. No job of partition {partition} starts until \
+        "{} jobs requeued, {} wings cancelled. No job of partition {partition} starts until \
          scontrol update PartitionName={partition} State=UP",
         jobs.leads.len(),
         jobs.wings.len()
@@ -183,7 +184,7 @@ mod tests {
         );
         let commands: Vec<String> =
             HoldingJobs::from_squeue(&text).commands().iter().map(|words| words.join(" ")).collect();
-        assert_eq!(commands, ["scontrol requeue 7", "scontrol uhold 7", "scancel 9 10"]);
+        assert_eq!(commands, ["scontrol requeue 7", "scancel 9 10"]);
     }
 
     #[test]
@@ -194,6 +195,6 @@ mod tests {
             .iter()
             .map(|words| words[2].split(',').count())
             .collect();
-        assert_eq!(lengths, [100, 100, 100, 100, 50, 50]);
+        assert_eq!(lengths, [100, 100, 50]);
     }
 }

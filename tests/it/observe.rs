@@ -10,7 +10,7 @@ fn an_ordinary_user_sees_what_would_have_been_harvested() {
     let busy = site.main_job(600, &["--nodes=4"]);
     site.until("the main job to start", 30.0, || site.started_at(busy).is_some());
     let words = ["infill", "observe", "-p", "main", "--every", "1", "--for", "15", "--json"];
-    let said = site.must("nobody", &words);
+    let said = site.must("bob", &words);
     let report: Value = serde_json::from_str(said.trim()).expect("one report");
     let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key}: {report}"));
     let nodes = number("nodes");
@@ -25,9 +25,9 @@ fn an_ordinary_user_sees_what_would_have_been_harvested() {
         .filter(|p| p.args.iter().any(|arg| arg.contains("infill-observe")))
         .count();
     assert_eq!(left, 0, "its slurmrestd is still there");
-    let text = site.must("nobody", &["infill", "observe", "--every", "1", "--for", "5"]);
+    let text = site.must("bob", &["infill", "observe", "--every", "1", "--for", "5"]);
     assert!(text.contains("would have preempted a shadow job"), "{text}");
-    let refused = site.exec("nobody", &["infill", "observe", "--slurmrestd", "/no/such/program"]);
+    let refused = site.exec("bob", &["infill", "observe", "--slurmrestd", "/no/such/program"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(
         String::from_utf8_lossy(&refused.stderr).contains("name a running one with --rest"),
