@@ -32,7 +32,8 @@ enum Way {
 }
 
 /// How commands with these beginnings are run. The first match counts.
-const WAYS: [(&str, Way); 28] = [
+const WAYS: [(&str, Way); 29] = [
+    ("infill observe ", Way::Watches),
     ("infill rehearse ", Way::Elsewhere("tests/it: rehearsal::the_example_is_ready…")),
     ("infill run --on-node ", Way::Elsewhere("tests/it: node_setup::each_node_is_prepared…")),
     ("infill run --container ", Way::Elsewhere("tests/it: containers::a_command_in_a_container…")),
