@@ -125,7 +125,9 @@ class Transformers(unittest.TestCase):
         for world, until in ((4, 13), (1, 28), (4, 41), (2, 72)):
             self.agent.start(FIXED, world)
             self.agent.reports_until(until)
-            self.agent.ask()
+            # The last one ends by itself: a signal might come when its interpreter is about to end.
+            if until < len(undisturbed):
+                self.agent.ask()
             ended = self.agent.ended()
             self.assertEqual([code for code, _, _ in ended], [0] * world, ended)
             new = stepped(ended[0][1])
