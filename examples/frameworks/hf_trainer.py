@@ -38,3 +38,6 @@ trainer = Trainer(net, args, train_dataset=data, callbacks=[Tell(), InfillCallba
 trainer.train(resume_from_checkpoint=last_checkpoint("out"))
 if args.process_index == 0:
     tell_end("Hugging Face", transformers.__version__, nn.functional.cross_entropy(net.layers(x), y).item())
+# With an open group, PyTorch may abort the process when it ends.
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()

@@ -75,6 +75,8 @@ FIXED = """
     data = [{"x": row, "y": row.sum(0, keepdim=True)} for row in x]
     trainer = Trainer(net, args, train_dataset=data, callbacks=[Witness(), infill.transformers.InfillCallback()])
     trainer.train(resume_from_checkpoint=infill.transformers.last_checkpoint("out"))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 """
 
 
