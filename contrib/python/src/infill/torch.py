@@ -144,7 +144,7 @@ class ElasticSampler:
 
     Each global batch is divided over the ranks, in micro-steps of at most `micro_batch` samples (one micro-step if it
     is not given). At each number of ranks, a rank's have at most two sizes; with `pad` each has `micro_batch` samples, of
-    which the first `part.counted` count. With `micro_batch="auto"`, which needs `infill.live`, a micro-step is the
+    which the first `part.counted` count. With `micro_batch="auto"`, which needs `Elastic`, a micro-step is the
     largest that fits the device's memory: where it does not fit, it is halved.
 
     Rank and number of ranks come from torch.distributed, if it is initialized, else from the environment.
