@@ -282,7 +282,7 @@ local function make_lead_of_part(job, sizes, options, what)
    return make_lead_of_gpus(job, sizes, options)
 end
 
--- A hold of the whole array could not be told from infill's own, which ends task by task.
+-- infill's own hold ends task by task. A user's hold of the whole array would look the same.
 local function wants_held_array(job)
    return given(job.array_inx) and given(job.priority) and job.priority == 0
 end

@@ -1,4 +1,4 @@
-"""What the programs of this folder share: two spirals to be told apart, and the lines that they print."""
+"""What the programs of this folder share: two spirals to classify, and the lines that they print."""
 
 import os
 import time
@@ -38,5 +38,5 @@ def tell(step, rank, world):
 
 
 def tell_end(framework, version, loss):
-    """Says how well the spirals are told apart in the end."""
+    """Prints the final loss."""
     print(f"{framework} {version} loss={loss:.12f}", flush=True)

@@ -104,6 +104,28 @@ class Agent:
             ended.append((process.returncode, out, err))
         return ended
 
+    def train_at_sizes(self, program, sizes, steps_of):
+        """Runs a program at one size after the other, each a number of ranks and the step at which it is to leave.
+
+        The last one ends by itself: a signal might come when its interpreter is about to end. `steps_of` reads an
+        output. Returns all steps together; no step may be done twice.
+        """
+        found = {}
+        for world, until in sizes:
+            self.start(program, world)
+            self.reports_until(until)
+            if (world, until) != sizes[-1]:
+                self.ask()
+            ended = self.ended()
+            if any(code for code, _, _ in ended):
+                raise AssertionError(f"a rank failed: {ended}")
+            new = steps_of(ended[0][1])
+            if again := found.keys() & new.keys():
+                raise AssertionError(f"steps were done again: {sorted(again)}")
+            self.reports()
+            found.update(new)
+        return found
+
     def reports(self):
         """The datagrams since the last call, each as a dict of texts."""
         # Datagrams that were sent before this one have been read once this one has.

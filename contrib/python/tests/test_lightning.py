@@ -122,17 +122,7 @@ class Lightning(unittest.TestCase):
         self.assertEqual(list(undisturbed), list(range(1, 91)))
         for path in self.agent.directory.glob("*ckpt*"):
             path.unlink()
-        found = {}
-        for world, until in ((4, 15), (1, 29), (4, 40), (2, 61), (1, 90)):
-            self.agent.start(FIXED, world)
-            self.agent.reports_until(until)
-            self.agent.ask()
-            ended = self.agent.ended()
-            self.assertEqual([code for code, _, _ in ended], [0] * world, ended)
-            new = stepped(ended[0][1])
-            self.assertFalse(found.keys() & new.keys(), "steps were done again")
-            self.agent.reports()
-            found.update(new)
+        found = self.agent.train_at_sizes(FIXED, ((4, 15), (1, 29), (4, 40), (2, 61), (1, 90)), stepped)
         self.assertEqual(list(found), list(undisturbed))
         for step, (weight, rate) in undisturbed.items():
             self.assertAlmostEqual(found[step][0], weight, 9, f"step {step}")

@@ -113,7 +113,7 @@ class RealModel(Gpu):
             self.agent.regroup([*survivors, newcomer])
             self.assert_all_go_on_alike()
             time.sleep(moments.uniform(0, 0.3))
-            # As at first on a real node: nobody is told at once.
+            # As on a real node, the others do not learn of it at once.
             newcomer.kill()
             time.sleep(moments.uniform(0, 0.3))
             self.agent.regroup(survivors, urgent=True)

@@ -67,7 +67,7 @@ class Stuck(unittest.TestCase):
         first, stuck, third = self.begin("inside")
         for member in (first, stuck, third):
             member.hear("failed")
-        # Nobody else could tell which one it is.
+        # The others do not know which one it is.
         self.assertIn("nothing but a kill", stuck.hear("hopeless")["why"])
         self.assertEqual([first.heard("hopeless"), third.heard("hopeless")], [None, None])
         self.assert_the_others_go_on(stuck)

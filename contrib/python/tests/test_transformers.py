@@ -123,19 +123,7 @@ class Transformers(unittest.TestCase):
         undisturbed = stepped(out)
         self.agent.reports()
         self.assertEqual(list(undisturbed), list(range(1, 73)))
-        found = {}
-        for world, until in ((4, 13), (1, 28), (4, 41), (2, 72)):
-            self.agent.start(FIXED, world)
-            self.agent.reports_until(until)
-            # The last one ends by itself: a signal might come when its interpreter is about to end.
-            if until < len(undisturbed):
-                self.agent.ask()
-            ended = self.agent.ended()
-            self.assertEqual([code for code, _, _ in ended], [0] * world, ended)
-            new = stepped(ended[0][1])
-            self.assertFalse(found.keys() & new.keys(), "steps were done again")
-            self.agent.reports()
-            found.update(new)
+        found = self.agent.train_at_sizes(FIXED, ((4, 13), (1, 28), (4, 41), (2, 72)), stepped)
         self.assertEqual(list(found), list(undisturbed))
         for step, (weight, rate) in undisturbed.items():
             self.assertAlmostEqual(found[step][0], weight, 9, f"step {step}")

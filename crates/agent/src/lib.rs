@@ -98,7 +98,7 @@ pub use args::{CommandArgs, RunArgs, SpecArgs, WorkerArgs};
 pub use container::{ContainerArgs, ContainerRuntime};
 pub use exec_plans::{ExecPlans, PlansError, RunPlan};
 pub use extended_allocation::{OwnNodeArgs, run_own_node};
-pub use rehearsal::{Rehearsal, RehearseArgs, rehearse};
+pub use rehearsal::{RehearsalReport, RehearseArgs, rehearse};
 pub use run_signal::RunSignal;
 pub use script_end::{SentryArgs, run_sentry};
 

@@ -74,8 +74,8 @@ pub(crate) fn wing_option(var: impl Fn(&str) -> Option<String>) -> Option<String
     Some(if ours < held { format!("--gres=gpu:{ours}") } else { ALL_GPUS_OPTION.to_owned() })
 }
 
-/// Whether the job takes all GPUs of its nodes by default. The nodes of a main job may differ, so a main job
-/// of several nodes has those that it requests.
+/// Whether the job takes all GPUs of its nodes by default. The nodes of a main job may differ. So a main job
+/// on several nodes takes only the GPUs that it requests.
 fn takes_all_gpus(extends: bool, var: impl Fn(&str) -> Option<String>) -> bool {
     !extends || var("SLURM_JOB_NUM_NODES").is_none_or(|nodes| nodes == "1")
 }

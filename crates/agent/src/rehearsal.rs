@@ -16,7 +16,7 @@ use infill_api::SCHEMA_VERSION;
 use infill_model::config::AgentConfig;
 use infill_model::{GenerationMember, JobId, NodeName};
 
-pub use self::findings::{Finding, RehearsedRun};
+pub use self::findings::{RehearsalFinding, RehearsedRun};
 
 use self::findings::{NodeCount, RehearsalRules, examine_runs};
 use super::args::CommandArgs;
@@ -66,16 +66,16 @@ pub struct RehearseArgs {
 
 /// The result of a rehearsal.
 #[derive(Clone, Debug, Serialize)]
-pub struct Rehearsal {
+pub struct RehearsalReport {
     /// Version of this document's form.
     pub schema: u32,
     /// How the command ran, in order. There are fewer runs than sizes if it could not go on.
     pub runs: Vec<RehearsedRun>,
     /// What was found.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<RehearsalFinding>,
 }
 
-impl Rehearsal {
+impl RehearsalReport {
     /// Whether nothing was found that would make a malleable job lose work or fail.
     pub fn is_sound(&self) -> bool {
         self.findings.iter().all(|finding| !finding.is_fault)
@@ -124,7 +124,7 @@ impl std::fmt::Display for ProcessCount {
 ///
 /// # Errors
 /// When there are too many processes, when it is interrupted, or when this machine lacks something.
-pub async fn rehearse(args: RehearseArgs) -> anyhow::Result<Rehearsal> {
+pub async fn rehearse(args: RehearseArgs) -> anyhow::Result<RehearsalReport> {
     if let Some(obstacle) = find_obstacle(&args.common.command, None) {
         bail!("{obstacle}");
     }
@@ -146,7 +146,7 @@ pub async fn rehearse(args: RehearseArgs) -> anyhow::Result<Rehearsal> {
         grace_secs: args.common.grace_period().as_secs_f64(),
         preempt_secs: AgentConfig::default().preempt_leave_secs,
     };
-    Ok(Rehearsal { schema: SCHEMA_VERSION, findings: examine_runs(&runs, &rules), runs })
+    Ok(RehearsalReport { schema: SCHEMA_VERSION, findings: examine_runs(&runs, &rules), runs })
 }
 
 async fn run_sizes(
@@ -381,7 +381,7 @@ mod tests {
     /// Rehearsals of one process share a directory.
     static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-    async fn rehearse_script(flags: &str, script: &str) -> Rehearsal {
+    async fn rehearse_script(flags: &str, script: &str) -> RehearsalReport {
         let _turn = ONE_AT_A_TIME.lock().await;
         let regex = "--progress-regex=^step (?<step>[0-9]+)";
         let base = ["infill", "--train-secs=0", "--grace=2", regex];
@@ -389,7 +389,7 @@ mod tests {
         rehearse(Cli::parse_from(words).args).await.unwrap()
     }
 
-    fn kinds(rehearsal: &Rehearsal) -> Vec<&'static str> {
+    fn kinds(rehearsal: &RehearsalReport) -> Vec<&'static str> {
         rehearsal.findings.iter().map(|finding| finding.kind).collect()
     }
 

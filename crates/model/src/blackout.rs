@@ -14,7 +14,7 @@ const DAYS_AHEAD: u64 = 8;
 /// or `"Sun-Thu 22:00-06:00"`: the days on which it begins, and from when to when in local time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Blackout {
+pub struct WeeklyBlackout {
     /// Whether it begins on each day, from Monday.
     days: [bool; 7],
     /// When it begins, minutes after midnight.
@@ -34,12 +34,12 @@ pub struct BlackoutSpan {
     pub to: UnixTime,
 }
 
-/// Why a text is not a [`Blackout`].
+/// Why a text is not a [`WeeklyBlackout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected days and times such as \"Mon-Fri 08:00-18:00\"")]
 pub struct BlackoutError;
 
-impl Blackout {
+impl WeeklyBlackout {
     /// The dates of this blackout that end after `now`, from yesterday's on.
     fn spans<Z: TimeZone>(&self, now: UnixTime, zone: &Z) -> impl Iterator<Item = BlackoutSpan> {
         let today = DateTime::from_timestamp(now.0, 0).map(|at| at.with_timezone(zone).date_naive());
@@ -61,7 +61,11 @@ impl Blackout {
 }
 
 /// The blackout that is on, or else the next one within a week. Blackouts that touch or overlap are one.
-pub fn next_blackout<Z: TimeZone>(blackouts: &[Blackout], now: UnixTime, zone: &Z) -> Option<BlackoutSpan> {
+pub fn next_blackout<Z: TimeZone>(
+    blackouts: &[WeeklyBlackout],
+    now: UnixTime,
+    zone: &Z,
+) -> Option<BlackoutSpan> {
     let mut spans: Vec<BlackoutSpan> =
         blackouts.iter().flat_map(|blackout| blackout.spans(now, zone)).collect();
     spans.sort_unstable_by_key(|span| (span.from, span.to));
@@ -86,7 +90,7 @@ fn local_moment<Z: TimeZone>(date: NaiveDate, minutes: u32, zone: &Z) -> Option<
     Some(UnixTime(at.timestamp()))
 }
 
-impl TryFrom<String> for Blackout {
+impl TryFrom<String> for WeeklyBlackout {
     type Error = BlackoutError;
 
     fn try_from(text: String) -> Result<Self, BlackoutError> {
@@ -99,17 +103,17 @@ impl TryFrom<String> for Blackout {
         let from = parse_minutes(from).filter(|from| *from < 24 * 60).ok_or(BlackoutError)?;
         let to = parse_minutes(to).ok_or(BlackoutError)?;
         let to = if to > from { to } else { to + 24 * 60 };
-        Ok(Blackout { days, from, to, text })
+        Ok(WeeklyBlackout { days, from, to, text })
     }
 }
 
-impl From<Blackout> for String {
-    fn from(blackout: Blackout) -> String {
+impl From<WeeklyBlackout> for String {
+    fn from(blackout: WeeklyBlackout) -> String {
         blackout.text
     }
 }
 
-impl fmt::Display for Blackout {
+impl fmt::Display for WeeklyBlackout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -155,12 +159,12 @@ mod tests {
     const MONDAY: i64 = 1_767_571_200;
     const HOUR: i64 = 3600;
 
-    fn blackout(text: &str) -> Blackout {
+    fn blackout(text: &str) -> WeeklyBlackout {
         text.to_owned().try_into().unwrap()
     }
 
     fn hours_of(blackouts: &[&str], now_hours: i64, zone_hours: i32) -> Option<(i64, i64)> {
-        let blackouts: Vec<Blackout> = blackouts.iter().map(|text| blackout(text)).collect();
+        let blackouts: Vec<WeeklyBlackout> = blackouts.iter().map(|text| blackout(text)).collect();
         let zone = FixedOffset::east_opt(zone_hours * 3600).unwrap();
         let span = next_blackout(&blackouts, UnixTime(MONDAY + now_hours * HOUR), &zone)?;
         Some(((span.from.0 - MONDAY) / HOUR, (span.to.0 - MONDAY) / HOUR))
@@ -199,7 +203,7 @@ mod tests {
             "Mon 08:00-18:00 x",
             "Mon +8:00-18:00",
         ] {
-            assert_eq!(Blackout::try_from(text.to_owned()), Err(BlackoutError), "{text}");
+            assert_eq!(WeeklyBlackout::try_from(text.to_owned()), Err(BlackoutError), "{text}");
         }
         assert_eq!(String::from(blackout("Sat,Sun 00:00-24:00")), "Sat,Sun 00:00-24:00");
     }

@@ -88,7 +88,7 @@ pub mod words;
 pub use agent_event::{AgentEvent, AgentEventKind, FaultSource, WorkerStartup};
 pub(crate) use allowed_sizes::SizesError;
 pub use allowed_sizes::{AllowedSizes, MAX_NODES_A_JOB};
-pub use blackout::{Blackout, BlackoutError, BlackoutSpan, next_blackout};
+pub use blackout::{BlackoutError, BlackoutSpan, WeeklyBlackout, next_blackout};
 pub use change_kind::ChangeKind;
 pub use closed_machine::{ClosedJob, EstimateRow, SpeedRow};
 pub use collectives::{

@@ -169,7 +169,7 @@ def listen(place: Plan) -> socket.socket:
 def meeting_point() -> Tuple[str, int]:
     """Rank 0's host, and the first port that may be its. Raises OSError."""
     try:
-        # Of the highest ports, too, there are as many.
+        # All `_PORTS` ports must exist, also behind the highest MASTER_PORT.
         return os.environ["MASTER_ADDR"], min(int(os.environ["MASTER_PORT"]), 65535 - _PORTS) + 1
     except (KeyError, ValueError):
         raise OSError("MASTER_ADDR and MASTER_PORT do not say where rank 0 is") from None

@@ -9,7 +9,7 @@ TRIED = 2
 
 
 class MicroBatch:
-    """What is known of it: sizes that did not fit, and sizes with which updates were made."""
+    """The size of micro-steps with `micro_batch="auto"`: which sizes did not fit, and which made updates."""
 
     def __init__(self) -> None:
         #: The most samples at a time; None: nothing has been too large so far.

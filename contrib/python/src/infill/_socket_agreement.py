@@ -38,7 +38,7 @@ MOST_APART = 64
 #: Connections that may be in the middle of their greeting, and those that may fail before rank 0 takes no more.
 _MOST_NEWCOMERS, _MOST_STRANGERS = 64, 1000
 
-#: Kinds of messages. To rank 0: this rank was asked; has passed so many boundaries; has saved.
+#: Kinds of messages. To rank 0: this rank was asked; has passed this number of boundaries; has saved.
 _ASKED, _PASSED, _SAVED = b"a", b"p", b"s"
 #: From rank 0: all ranks are here; stop at the next boundary; leave at this one; no agreement; all have saved.
 _READY, _HOLD, _LEAVE, _ALONE, _DONE = b"r", b"h", b"l", b"x", b"d"
@@ -229,7 +229,7 @@ class Hub(_Side):
             link.close()
 
     def _serve(self) -> None:
-        # Without MUNGE nobody could join, and this rank would wait in vain.
+        # Without MUNGE no other rank can join.
         _munge.opened(_munge.seal(b"infill"))
         listener = _links.listen(self._place)
         try:

@@ -47,7 +47,7 @@ pub(super) struct RehearsalRules {
 
 /// One thing that a rehearsal found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct RehearsalFinding {
     /// The kind, in a word for programs.
     pub kind: &'static str,
     /// Whether it would make a malleable job lose work or fail.
@@ -56,18 +56,18 @@ pub struct Finding {
     pub text: String,
 }
 
-impl Finding {
-    fn fault(kind: &'static str, text: String) -> Finding {
-        Finding { kind, is_fault: true, text }
+impl RehearsalFinding {
+    fn fault(kind: &'static str, text: String) -> RehearsalFinding {
+        RehearsalFinding { kind, is_fault: true, text }
     }
 
-    fn note(kind: &'static str, text: String) -> Finding {
-        Finding { kind, is_fault: false, text }
+    fn note(kind: &'static str, text: String) -> RehearsalFinding {
+        RehearsalFinding { kind, is_fault: false, text }
     }
 }
 
 /// Everything that these runs, in their order, show.
-pub(super) fn examine_runs(runs: &[RehearsedRun], rules: &RehearsalRules) -> Vec<Finding> {
+pub(super) fn examine_runs(runs: &[RehearsedRun], rules: &RehearsalRules) -> Vec<RehearsalFinding> {
     let mut findings = Vec::new();
     for (index, run) in runs.iter().enumerate() {
         findings.extend(index.checked_sub(1).and_then(|before| examine_resumption(&runs[before], run)));
@@ -81,27 +81,27 @@ pub(super) fn examine_runs(runs: &[RehearsedRun], rules: &RehearsalRules) -> Vec
     findings
 }
 
-fn examine_early_end(run: &RehearsedRun, is_first: bool) -> Finding {
+fn examine_early_end(run: &RehearsedRun, is_first: bool) -> RehearsalFinding {
     let nodes = NodeCount(run.nodes);
     match (run.code, is_first) {
-        (0, true) => Finding::fault(
+        (0, true) => RehearsalFinding::fault(
             "ended_early",
             format!(
                 "On {nodes} the command ended by itself before it was asked to save. Give it more to do, or a \
                  smaller --train-secs."
             ),
         ),
-        (0, false) => Finding::fault(
+        (0, false) => RehearsalFinding::fault(
             "ended_early",
             format!(
                 "On {nodes} the command ended by itself. If it was not done, it takes its checkpoint for the end."
             ),
         ),
-        (code, true) => Finding::fault(
+        (code, true) => RehearsalFinding::fault(
             "failed",
             format!("On {nodes} the command failed with code {code} before it was asked to save."),
         ),
-        (code, false) => Finding::fault(
+        (code, false) => RehearsalFinding::fault(
             "does_not_resume",
             format!(
                 "On {nodes} the command failed with code {code} instead of going on. Its checkpoint may fit only \
@@ -111,10 +111,10 @@ fn examine_early_end(run: &RehearsedRun, is_first: bool) -> Finding {
     }
 }
 
-fn examine_progress(run: &RehearsedRun) -> Option<Finding> {
+fn examine_progress(run: &RehearsedRun) -> Option<RehearsalFinding> {
     let nodes = NodeCount(run.nodes);
     if run.progress_secs.is_none() {
-        return Some(Finding::note(
+        return Some(RehearsalFinding::note(
             "no_progress",
             format!(
                 "No progress was seen on {nodes}, so infill cannot size the job by its speed. Call infill.step in \
@@ -123,18 +123,18 @@ fn examine_progress(run: &RehearsedRun) -> Option<Finding> {
         ));
     }
     run.first_step.is_none().then(|| {
-        Finding::note(
+        RehearsalFinding::note(
             "no_steps",
             format!("The progress on {nodes} names no step, so lost steps would not show."),
         )
     })
 }
 
-fn examine_stop(run: &RehearsedRun, rules: &RehearsalRules) -> Option<Finding> {
+fn examine_stop(run: &RehearsedRun, rules: &RehearsalRules) -> Option<RehearsalFinding> {
     let nodes = NodeCount(run.nodes);
     let RehearsalRules { signal, signal_number, grace_secs, preempt_secs } = rules;
     if run.killed && run.steps_after_signal > run.stride {
-        return Some(Finding::fault(
+        return Some(RehearsalFinding::fault(
             "signal_ignored",
             format!(
                 "On {nodes} the command trained on after SIG{signal}, and was killed after {grace_secs:.0} s. It \
@@ -143,7 +143,7 @@ fn examine_stop(run: &RehearsedRun, rules: &RehearsalRules) -> Option<Finding> {
         ));
     }
     if run.killed {
-        return Some(Finding::fault(
+        return Some(RehearsalFinding::fault(
             "too_slow",
             format!(
                 "On {nodes} the command did not exit within {grace_secs:.0} s after SIG{signal}, and was killed. \
@@ -152,7 +152,7 @@ fn examine_stop(run: &RehearsedRun, rules: &RehearsalRules) -> Option<Finding> {
         ));
     }
     if run.code == SIGNAL_CODE_BASE + signal_number {
-        return Some(Finding::fault(
+        return Some(RehearsalFinding::fault(
             "died_of_signal",
             format!(
                 "SIG{signal} ended the command on {nodes}: nothing handles the signal, so nothing was saved."
@@ -161,7 +161,7 @@ fn examine_stop(run: &RehearsedRun, rules: &RehearsalRules) -> Option<Finding> {
     }
     if run.code != 0 {
         let code = run.code;
-        return Some(Finding::fault(
+        return Some(RehearsalFinding::fault(
             "exit_code",
             format!(
                 "On {nodes} the command exited with code {code} after SIG{signal}, which counts as a failure. It \
@@ -170,7 +170,7 @@ fn examine_stop(run: &RehearsedRun, rules: &RehearsalRules) -> Option<Finding> {
         ));
     }
     (run.end_secs > *preempt_secs).then(|| {
-        Finding::note(
+        RehearsalFinding::note(
             "slow_save",
             format!(
                 "Saving on {nodes} took {:.1} s. When Slurm takes a node back without warning there are \
@@ -182,13 +182,13 @@ fn examine_stop(run: &RehearsedRun, rules: &RehearsalRules) -> Option<Finding> {
 }
 
 /// Compares the steps before a change of size with those after it.
-fn examine_resumption(before: &RehearsedRun, after: &RehearsedRun) -> Option<Finding> {
+fn examine_resumption(before: &RehearsedRun, after: &RehearsedRun) -> Option<RehearsalFinding> {
     let began = before.first_step?;
     let reached = before.last_step?;
     let resumed = after.first_step?;
     let nodes = NodeCount(after.nodes);
     if resumed <= began && reached > began {
-        return Some(Finding::fault(
+        return Some(RehearsalFinding::fault(
             "began_again",
             format!(
                 "On {nodes} the command began again at step {resumed}, after step {reached}. It found no \
@@ -202,7 +202,7 @@ fn examine_resumption(before: &RehearsedRun, after: &RehearsedRun) -> Option<Fin
         } else {
             format!("Steps {resumed} to {reached}")
         };
-        return Some(Finding::fault(
+        return Some(RehearsalFinding::fault(
             "steps_repeated",
             format!("{times} ran again on {nodes}: the checkpoint was older than the last step."),
         ));
@@ -210,7 +210,7 @@ fn examine_resumption(before: &RehearsedRun, after: &RehearsedRun) -> Option<Fin
     // A step that was not reported looks like one that was left out.
     let stride = before.stride.max(after.stride);
     (resumed > reached.saturating_add(stride)).then(|| {
-        Finding::fault(
+        RehearsalFinding::fault(
             "steps_skipped",
             format!(
                 "On {nodes} the command went on at step {resumed}, after step {reached}: the steps between were \

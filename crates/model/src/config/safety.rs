@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rule::ConfigRule;
 use crate::hostlist::expand_hostlist;
-use crate::{Blackout, NodeName, words};
+use crate::{NodeName, WeeklyBlackout, words};
 
 words! {
     /// What the daemon does when it has delayed too many main jobs.
@@ -37,7 +37,7 @@ pub struct SafetyConfig {
     /// Most nodes that malleable jobs have together, or GPUs where these are lent; 0 for no limit.
     pub max_nodes: u32,
     /// The times of a week at which no node is used.
-    pub blackouts: Vec<Blackout>,
+    pub blackouts: Vec<WeeklyBlackout>,
 }
 
 impl Default for SafetyConfig {

@@ -1,4 +1,4 @@
-"""Losses that are sums over items, such as the tokens of a text, of which each sample has another number."""
+"""Losses that are sums over items, such as tokens. Samples may have different numbers of items."""
 
 from __future__ import annotations
 

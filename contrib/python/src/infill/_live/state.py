@@ -145,7 +145,7 @@ class State:
         self._load_rest(tree, [name for name in self.others if name in tree["others"]])
 
     def _own_by_name(self) -> Dict[str, torch.Tensor]:
-        """Parameters and buffers by their names in the network's state, except for those of which it has a copy."""
+        """Parameters and buffers by their names in the network's state, without entries that are copies."""
         addresses = {tensor.data_ptr() for tensor in (*self.net.parameters(), *self.net.buffers())}
         state = self.net.state_dict().items()
         return {name: one for name, one in state if torch.is_tensor(one) and one.data_ptr() in addresses}
