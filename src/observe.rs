@@ -160,7 +160,11 @@ pub async fn run(args: ObserveArgs, session: &CliSession) -> CommandResult {
         ..config.slurm.clone()
     })
     .map_err(anyhow::Error::from)?;
-    let mut watch = ObserverLoop { observer: QueueObserver::new(args.partition.clone()), failures: 0 };
+    let mut watch = ObserverLoop {
+        observer: QueueObserver::new(args.partition.clone()),
+        failures: 0,
+        has_answered: false,
+    };
     watch.look(&slurm).await?;
     if !args.json {
         output::print_note(Some(format!(
@@ -201,6 +205,8 @@ pub async fn run(args: ObserveArgs, session: &CliSession) -> CommandResult {
 struct ObserverLoop {
     observer: QueueObserver,
     failures: u32,
+    /// Whether Slurm has answered at all.
+    has_answered: bool,
 }
 
 impl ObserverLoop {
@@ -212,6 +218,7 @@ impl ObserverLoop {
         match slurm.read_snapshot().await {
             Ok(snapshot) => {
                 self.failures = 0;
+                self.has_answered = true;
                 if snapshot.is_trusted() {
                     self.observer.record_snapshot(&snapshot);
                 } else {
@@ -221,8 +228,7 @@ impl ObserverLoop {
             }
             Err(e) => {
                 self.failures += 1;
-                let is_first = self.observer.change_count() == 0;
-                if is_first || self.failures >= MAX_FAILURES {
+                if !self.has_answered || self.failures >= MAX_FAILURES {
                     return Err(e.into());
                 }
                 tracing::warn!("{e}");

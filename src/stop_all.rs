@@ -118,13 +118,16 @@ pub async fn run(args: StopAllArgs, session: &CliSession) -> CommandResult {
     if args.dry_run {
         return Ok(ProgramExit::Ok.code());
     }
+    if failed {
+        return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!("not all commands succeeded: see above")));
+    }
     output::print_text(&format!(
         "{} jobs requeued, {} wings cancelled. No job of partition {partition} starts until \
          scontrol update PartitionName={partition} State=UP",
         jobs.leads.len(),
         jobs.wings.len()
     ))?;
-    Ok(if failed { ProgramExit::Failed.code() } else { ProgramExit::Ok.code() })
+    Ok(ProgramExit::Ok.code())
 }
 
 async fn drain_daemon(session: &CliSession) -> Result<(), CommandFailure> {

@@ -31,7 +31,9 @@ pub(crate) fn find_obstacle(command: &[String], step_tasks: Option<u32>) -> Opti
     if JOB_PROGRAMS.contains(&program) {
         return Some(job_program_obstacle(program, &words));
     }
-    let given = if launcher_detection::is_torchrun(&words) { fixed_flags(&words) } else { Vec::new() };
+    let is_torchrun =
+        matches!(launcher_detection::launcher_name(command), Some("torchrun" | "torch.distributed.run"));
+    let given = if is_torchrun { fixed_flags(&words) } else { Vec::new() };
     (!given.is_empty()).then(|| {
         format!(
             "leave out {} of torchrun: infill sets the number of nodes and where they meet at each size",

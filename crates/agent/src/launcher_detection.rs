@@ -37,17 +37,6 @@ pub(crate) fn program_name<'a>(words: &'a [&'a str]) -> Option<&'a str> {
     skip_env(words).first().map(|program| file_name(program))
 }
 
-/// Whether the command is torchrun, under either of its names.
-pub(crate) fn is_torchrun(words: &[&str]) -> bool {
-    match skip_env(words).split_first() {
-        Some((program, rest)) if file_name(program).starts_with("python") => {
-            python_module(rest) == Some("torch.distributed.run")
-        }
-        Some((program, _)) => file_name(program) == "torchrun",
-        None => false,
-    }
-}
-
 /// How many processes the launcher starts on each node according to its own flag, if that is a number.
 pub(crate) fn processes_per_node(command: &[String]) -> Option<u32> {
     launcher_name(command)?;

@@ -119,10 +119,10 @@ impl DaemonState {
         let found = self.delay_watch.record_delays(delays, limits, now)?;
         let control = found.control_after(self.control);
         let problem = HealthProblem::Delays(DelayProblem { found, limits: limits.clone() });
-        let text = problem.to_string();
-        if self.health.raise_problem(problem) {
-            tracing::error!("{text}");
+        if !self.health.has_problem(ProblemTopic::Delays) {
+            tracing::error!("{problem}");
         }
+        self.health.raise_problem(problem);
         let is_new = control != self.control;
         self.control = control;
         is_new.then_some(control)

@@ -103,11 +103,12 @@ impl WriteLimiter {
         WriteLimiter { interval, written: BTreeMap::new() }
     }
 
-    /// The writes that may be made now. Jobs whose comments were written longest ago come first.
+    /// The writes that may be made now. `stale` ascends by job. Jobs whose comments are the oldest come first.
     fn select(&mut self, mut stale: Vec<(JobId, String)>, now: Instant) -> Vec<(JobId, String)> {
         let interval = self.interval;
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < interval;
-        self.written.retain(|job, at| is_recent(at) || stale.iter().any(|(id, _)| id == job));
+        self.written
+            .retain(|job, at| is_recent(at) || stale.binary_search_by_key(job, |(id, _)| *id).is_ok());
         stale.retain(|(job, _)| !self.written.get(job).is_some_and(is_recent));
         stale.sort_by_key(|(job, _)| (self.written.get(job).copied(), *job));
         stale.truncate(MAX_WRITES_A_ROUND);

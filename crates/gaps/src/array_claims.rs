@@ -32,9 +32,12 @@ pub(super) fn nodes_of_further_tasks(
     occupancy: &NodeOccupancy<'_>,
     claimed_at: impl Fn(usize) -> Option<UnixTime>,
 ) -> Vec<usize> {
-    let tasks = further_tasks(job, occupancy);
     // Places of nodes are not whole nodes, and Slurm may put several tasks on one.
-    if tasks == 0 || job.scheduled_nodes.is_empty() || job.scheduled_nodes.iter().any(NodeName::is_place) {
+    if job.scheduled_nodes.is_empty() || job.scheduled_nodes.iter().any(NodeName::is_place) {
+        return Vec::new();
+    }
+    let tasks = further_tasks(job, occupancy);
+    if tasks == 0 {
         return Vec::new();
     }
     let nodes_a_task = job.node_count.max(1) as usize;

@@ -38,6 +38,10 @@ fn is_met(part: &str, job: &Job, snapshot: &Snapshot) -> bool {
         if let Some(task) = id[digits..].strip_prefix('_').and_then(|task| task.parse::<u32>().ok()) {
             return snapshot.jobs.iter().filter(|o| is_task(o, number, task)).all(|o| has_reached(kind, o));
         }
+        // No array has the id of a job outside arrays.
+        if let Some(other) = snapshot.job(number).filter(|other| other.array.is_none()) {
+            return has_reached(kind, other);
+        }
         // An array has reached a state once all of its tasks have.
         let mut others =
             snapshot.jobs.iter().filter(|other| other.id == number || is_of_array(other, number));

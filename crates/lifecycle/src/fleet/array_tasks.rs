@@ -41,8 +41,8 @@ pub fn due_splits(snapshot: &Snapshot, partition: &str) -> Vec<ArraySplit> {
         }
     }
     let mut splits = Vec::new();
-    for job in ours().filter(|job| may_start(job, snapshot)) {
-        let Some(unsplit) = job.unsplit_tasks() else { continue };
+    for job in ours() {
+        let Some(unsplit) = job.unsplit_tasks().filter(|_| may_start(job, snapshot)) else { continue };
         let limit = unsplit.limit.map_or(usize::MAX, |limit| limit as usize);
         let room_in_array = limit.saturating_sub(active.get(&unsplit.array).copied().unwrap_or(0));
         let ready = ready.entry(job.user_id).or_default();

@@ -9,7 +9,6 @@ from typing import (
     Generic,
     Iterable,
     Iterator,
-    List,
     Mapping,
     Optional,
     Sequence,
@@ -76,7 +75,6 @@ class Elastic(Run):
         if total is not None and total < 1:
             raise ValueError(f"not positive: total {total}")
         self._clip_norm = clip_norm
-        self._optimizers: List[Optimizer] = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
         self._schedulers = [other for other in others.values() if _is_stepped(other)]
         scalers = [other for other in others.values() if hasattr(other, "unscale_")]
         self._scaler: Any = scalers[0] if scalers else None
@@ -136,10 +134,10 @@ class Elastic(Run):
     def _update(self) -> None:
         scaler = self._scaler
         if self._clip_norm is not None:
-            for optimizer in self._optimizers if scaler else ():
+            for optimizer in self._state.optimizers if scaler else ():
                 scaler.unscale_(optimizer)
             clip_grad_norm_(self.model.parameters(), self._clip_norm)
-        for optimizer in self._optimizers:
+        for optimizer in self._state.optimizers:
             if scaler:
                 scaler.step(optimizer)
             else:
@@ -148,8 +146,7 @@ class Elastic(Run):
             scaler.update()
         for scheduler in self._schedulers:
             scheduler.step()
-        for optimizer in self._optimizers:
-            optimizer.zero_grad(set_to_none=True)
+        self._state.zero_grad()
 
 
 class Micro(Generic[_Batch]):

@@ -19,7 +19,7 @@ class Others:
         for name, other in others.items():
             if isinstance(other, torch.optim.Optimizer):
                 raise TypeError(
-                    f"{name}: give all optimizers together, as in infill.live(net, [first, second], sampler): "
+                    f"{name}: give all optimizers together, as in Elastic(net, [first, second], sampler): "
                     "as another object, an optimizer would step twice in a step that is repeated"
                 )
         self._others, self._optimizers = others, optimizers
