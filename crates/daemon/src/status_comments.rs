@@ -103,7 +103,8 @@ impl WriteLimiter {
         WriteLimiter { interval, written: BTreeMap::new() }
     }
 
-    /// The writes that may be made now. `stale` ascends by job. Jobs whose comments are the oldest come first.
+    /// The writes that may be made now. `stale` ascends by job. Jobs whose comments are the oldest come
+    /// first.
     fn select(&mut self, mut stale: Vec<(JobId, String)>, now: Instant) -> Vec<(JobId, String)> {
         let interval = self.interval;
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < interval;
