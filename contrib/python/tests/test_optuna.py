@@ -119,6 +119,13 @@ class Trials(unittest.TestCase):
         reports = self.agent.reports()
         self.assertEqual([(r["step"], r["total"], r["samples"]) for r in reports], [(str(n), "3.0", "4.0") for n in (1, 2, 3)])
 
+    def test_a_trial_counts_more_with_each_rung(self):
+        halving = "SuccessiveHalvingPruner(min_resource=2, reduction_factor=2)"
+        self.agent.start(PROGRAM.replace("ThresholdPruner(upper=0.5)", halving), STEPS="9")
+        self.agent.ended()
+        weights = [float(report["weight"]) for report in self.agent.reports()]
+        self.assertEqual(weights, [1.0] + 2 * [1.5] + 4 * [1.5**2] + 2 * [1.5**3])
+
 
 LAUNCH = """
     import infill.optuna

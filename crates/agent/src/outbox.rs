@@ -151,11 +151,19 @@ impl EventOutbox {
 
 /// Adds `new` to `old` if both are progress of the same generation.
 fn merge_progress(old: &mut AgentEvent, new: &AgentEvent) -> bool {
-    let AgentEvent::Progress { generation, samples, secs, step, loss, total, startup } = old else {
+    let AgentEvent::Progress { generation, samples, secs, step, loss, total, weight, startup } = old else {
         return false;
     };
-    let AgentEvent::Progress { generation: g, samples: n, secs: s, step: k, loss: x, total: t, startup: o } =
-        new
+    let AgentEvent::Progress {
+        generation: g,
+        samples: n,
+        secs: s,
+        step: k,
+        loss: x,
+        total: t,
+        weight: w,
+        startup: o,
+    } = new
     else {
         return false;
     };
@@ -168,6 +176,7 @@ fn merge_progress(old: &mut AgentEvent, new: &AgentEvent) -> bool {
     *step = k.or(*step);
     *loss = x.or(*loss);
     *total = t.or(*total);
+    *weight = w.or(*weight);
     true
 }
 
@@ -183,6 +192,7 @@ mod tests {
             step: Some(step),
             loss: None,
             total: None,
+            weight: None,
             startup: None,
         }
     }
@@ -198,8 +208,18 @@ mod tests {
         let step = Some(6);
         let loss = None;
         let startup = None;
-        let sum =
-            AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step, loss, total: None, startup };
+        let total = None;
+        let weight = None;
+        let sum = AgentEvent::Progress {
+            generation: 1,
+            samples: 5.0,
+            secs: 2.0,
+            step,
+            loss,
+            total,
+            weight,
+            startup,
+        };
         assert_eq!(outbox.take().await, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);
     }
 

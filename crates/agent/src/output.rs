@@ -241,7 +241,7 @@ mod tests {
         let sender = OutputForwarder::to_writers(from, tokio::io::sink(), true);
         let tally = ProgressTally::new();
         let message =
-            ProgressMessage { samples: 24.5, step: Some(7), loss: Some(0.5), total: None, saved: false };
+            ProgressMessage { samples: 24.5, step: Some(7), loss: Some(0.5), ..ProgressMessage::default() };
         sender.send_progress(&message).await;
         drop(sender);
         let mut remote_output = Vec::new();

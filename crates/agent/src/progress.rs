@@ -5,6 +5,7 @@
 //! - `samples=N`: samples processed since the sender's last datagram; the counts of all ranks are added up
 //! - `step=K` and `loss=X`
 //! - `total=N`: how many steps there will be in all, or samples if the command reports no steps
+//! - `weight=W`: how much the job counts among its owner's jobs; 1 at first
 //! - `saved=SECS`: a checkpoint was saved because of the rescale signal
 //! - `package=V`: the version of infill's Python package in the sender
 //!
@@ -17,6 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use infill_model::OWNER_WEIGHTS;
 use regex::bytes::Regex;
 use tokio::net::UnixDatagram;
 
@@ -48,13 +50,19 @@ pub(crate) struct ProgressMessage {
     pub loss: Option<f64>,
     /// How many steps there will be in all, or samples.
     pub total: Option<f64>,
+    /// How much the job counts among its owner's jobs.
+    pub weight: Option<f64>,
     /// Whether it reports that the checkpoint was saved.
     pub saved: bool,
 }
 
 impl ProgressMessage {
     fn is_progress(&self) -> bool {
-        self.samples > 0.0 || self.step.is_some() || self.loss.is_some() || self.total.is_some()
+        self.samples > 0.0
+            || self.step.is_some()
+            || self.loss.is_some()
+            || self.total.is_some()
+            || self.weight.is_some()
     }
 
     /// Reads a datagram; `None` when it has no key that we know, or a value that makes no sense.
@@ -79,6 +87,7 @@ impl ProgressMessage {
             "loss" => self.loss = Some(value.parse().ok()?).filter(|x: &f64| x.is_finite()),
             // Some programs send -1 or infinity when they do not know the total.
             "total" => self.total = value.parse().ok().filter(|n| *n > 0.0 && *n <= MAX_SAMPLES),
+            "weight" => self.weight = Some(value.parse().ok().filter(|w| OWNER_WEIGHTS.contains(w))?),
             "saved" => self.saved = value.parse::<f64>().is_ok(),
             _ => return Some(false),
         }
@@ -91,7 +100,8 @@ impl std::fmt::Display for ProgressMessage {
         write!(f, "samples={}", self.samples)?;
         self.step.iter().try_for_each(|step| write!(f, " step={step}"))?;
         self.loss.iter().try_for_each(|loss| write!(f, " loss={loss}"))?;
-        self.total.iter().try_for_each(|total| write!(f, " total={total}"))
+        self.total.iter().try_for_each(|total| write!(f, " total={total}"))?;
+        self.weight.iter().try_for_each(|weight| write!(f, " weight={weight}"))
     }
 }
 
@@ -261,6 +271,7 @@ impl ProgressTally {
         counts.sum.step = message.step.or(counts.sum.step);
         counts.sum.loss = message.loss.or(counts.sum.loss);
         counts.sum.total = message.total.or(counts.sum.total);
+        counts.sum.weight = message.weight.or(counts.sum.weight);
     }
 
     /// Warns once if the sender's Python package is of another version than this infill.
@@ -337,6 +348,10 @@ mod tests {
         check("samples=-1", None);
         check("samples=3 total=-1", Some((3.0, None, None)));
         assert_eq!(ProgressMessage::parse(b"step=7 total=100").and_then(|m| m.total), Some(100.0));
+        assert_eq!(ProgressMessage::parse(b"weight=2.5").and_then(|m| m.weight), Some(2.5));
+        for bad in ["weight=0", "weight=-1", "weight=NaN", "weight=1000"] {
+            check(bad, None);
+        }
         check("samples=inf", None);
         check("samples=1e300", None);
         check("step=1.5", None);
@@ -355,7 +370,7 @@ mod tests {
         let (sum, secs) = tally.take().unwrap();
         assert_eq!(
             sum,
-            ProgressMessage { samples: 16.0, step: Some(1), loss: Some(2.0), total: None, saved: false }
+            ProgressMessage { samples: 16.0, step: Some(1), loss: Some(2.0), ..ProgressMessage::default() }
         );
         assert!(secs >= 0.0);
         assert_eq!(tally.counts().bad_messages, 1);

@@ -425,9 +425,18 @@ impl Worker {
     fn report_progress(&mut self, generation: u64) {
         let generation = self.live.joined_generation().unwrap_or(generation);
         if let Some((sum, secs)) = self.tally.take().filter(|_| generation != ALONE_GENERATION) {
-            let ProgressMessage { samples, step, loss, total, .. } = sum;
+            let ProgressMessage { samples, step, loss, total, weight, .. } = sum;
             let startup = self.startup.next.take();
-            self.outbox.push(AgentEvent::Progress { generation, samples, secs, step, loss, total, startup });
+            self.outbox.push(AgentEvent::Progress {
+                generation,
+                samples,
+                secs,
+                step,
+                loss,
+                total,
+                weight,
+                startup,
+            });
         }
     }
 

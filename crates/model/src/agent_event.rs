@@ -92,6 +92,9 @@ pub enum AgentEvent {
         /// steps.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         total: Option<f64>,
+        /// How much the job counts among its owner's jobs, by the command. `None` if it said nothing new.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        weight: Option<f64>,
         /// In the first report of a generation: how the generation came about on this worker.
         #[serde(default, rename = "opening")]
         startup: Option<WorkerStartup>,

@@ -1,5 +1,7 @@
 //! The progress of a malleable job.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 /// Steps after which the number of samples per step can be computed.
@@ -10,6 +12,9 @@ const MAX_TOTAL: f64 = 1e15;
 
 /// A total counts as raised if it grows by more than this share.
 const RAISE_TOLERANCE: f64 = 0.01;
+
+/// The weights that a job may have among its owner's jobs.
+pub const OWNER_WEIGHTS: RangeInclusive<f64> = 0.1..=10.0;
 
 /// A job's progress, and its own estimates of its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +38,8 @@ pub struct JobProgress {
     pub flat: Option<f64>,
     /// The first value of `flat`.
     pub first_flat: Option<f64>,
+    /// How much it counts among its owner's jobs, by its own words. `None` counts as 1.
+    pub weight: Option<f64>,
 }
 
 /// Estimates of a job's length, as seconds on one node: what the job declares, and what infill extrapolates
@@ -71,6 +78,16 @@ impl JobProgress {
             self.total = Some(total);
         }
         self.first_said = self.first_said.or(self.estimated_samples());
+    }
+
+    /// Records how much the job counts among its owner's jobs. Weights out of [`OWNER_WEIGHTS`] are ignored.
+    pub fn record_weight(&mut self, weight: Option<f64>) {
+        self.weight = weight.filter(|weight| OWNER_WEIGHTS.contains(weight)).or(self.weight);
+    }
+
+    /// How much it counts among its owner's jobs.
+    pub fn owner_weight(&self) -> f64 {
+        self.weight.filter(|weight| OWNER_WEIGHTS.contains(weight)).unwrap_or(1.0)
     }
 
     /// Records when its loss will be flat. Without a prediction, nothing changes.
@@ -129,6 +146,18 @@ mod tests {
         assert_eq!(samples.estimated_samples(), Some(50.0));
         let held = JobProgress { held_secs: 7.0, ..JobProgress::default() };
         assert_eq!((samples.work_secs(2.0), held.work_secs(2.0)), (5.0, 7.0));
+    }
+
+    #[test]
+    fn a_weight_lasts_until_the_next_one_that_makes_sense() {
+        let mut progress = JobProgress::default();
+        assert_eq!(progress.owner_weight(), 1.0);
+        for (reported, weight) in
+            [(Some(2.0), 2.0), (None, 2.0), (Some(f64::NAN), 2.0), (Some(0.0), 2.0), (Some(0.5), 0.5)]
+        {
+            progress.record_weight(reported);
+            assert_eq!(progress.owner_weight(), weight, "after {reported:?}");
+        }
     }
 
     #[test]

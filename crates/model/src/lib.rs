@@ -117,7 +117,7 @@ pub use job::{BaseState, Job, JobRequirements, JobState, is_waiting_for_nodes};
 pub use job_activity::JobActivity;
 pub use job_array::{ArrayPart, MAX_LISTED_TASKS, UnsplitTasks, is_task_name};
 pub use job_facts::{ChangePause, JobDeclaration, JobFacts, JobLocation, ProgramIdentity, ResizeState};
-pub use job_progress::{JobProgress, UserEstimate};
+pub use job_progress::{JobProgress, OWNER_WEIGHTS, UserEstimate};
 pub use job_request::{
     CommentOptions, JobRequest, RequestError, WorkerShare, lead_from_wing_name, lead_of_wing,
     order_from_comment, place_from_comment, wing_comment, wing_name,

@@ -8,6 +8,9 @@ from typing import Optional, SupportsFloat
 
 from ._version import __version__
 
+#: The weights that the agent accepts.
+LEAST_WEIGHT, MOST_WEIGHT = 0.1, 10.0
+
 _socket: Optional[socket.socket] = None
 
 #: Samples of reports that the agent had no room for.
@@ -22,11 +25,13 @@ def report(
     step: Optional[int] = None,
     loss: Optional[SupportsFloat] = None,
     total: Optional[SupportsFloat] = None,
+    weight: Optional[SupportsFloat] = None,
 ) -> None:
     """Reports the samples that this process has processed since its last report, and the present step and loss.
 
     `total` is the number of steps in the whole training (of samples, where no step is named). It tells infill when
-    the job will end, and overrides all other knowledge of infill about that.
+    the job will end, and overrides all other knowledge of infill about that. `weight`, from 0.1 to 10, says how much
+    this job counts among the jobs of the same user. It is 1 at first, and stays as it was where it is not named.
 
     Every process may report its own samples: the agent adds them up. The call never waits, except for the value of a
     `loss` that a device still computes, and never raises. A report that cannot be sent is dropped. If the agent is
@@ -44,6 +49,8 @@ def report(
             words.append(f"loss={float(loss)!r}")
         if total is not None:
             words.append(f"total={float(total)!r}")
+        if weight is not None:
+            words.append(f"weight={min(max(float(weight), LEAST_WEIGHT), MOST_WEIGHT)!r}")
         if not _is_introduced:
             words.append(f"package={__version__}")
         is_sent = _send(words)

@@ -166,6 +166,7 @@ def step(
     step: Optional[int] = None,
     loss: Optional[SupportsFloat] = None,
     total: Optional[SupportsFloat] = None,
+    weight: Optional[SupportsFloat] = None,
 ) -> None:
     """Ends a step, on all ranks: reports progress as `report` does; on a rescale saves and exits.
 
@@ -176,7 +177,7 @@ def step(
         return
     if RESCALE.save is None:
         raise RuntimeError("register the function that saves the checkpoint with infill.on_rescale first")
-    report(samples, step, loss, total)
+    report(samples, step, loss, total, weight)
     if should_checkpoint():
         RESCALE.save()
         leave()

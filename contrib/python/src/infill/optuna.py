@@ -47,6 +47,12 @@ WAIT_SECS = 600.0
 #: Time between two looks at the study, seconds.
 LOOK_SECS = 0.2
 
+#: How much more a trial counts among its owner's jobs with each rung.
+RUNG_FACTOR = 1.5
+
+#: Optuna's successive halving gives a trial an attribute with this prefix for each rung that it completes.
+RUNG_PREFIX = "completed_rung_"
+
 #: Looks without a further trial after which there is none.
 IDLE_LOOKS = 10
 
@@ -102,12 +108,15 @@ def report(
 
     Call it at the end of each step, on all ranks. Raises `optuna.TrialPruned` on all ranks if the pruner stops the
     trial. `total` is the number of steps after which the trial ends if nobody prunes it.
+
+    With Optuna's successive halving and Hyperband, a trial counts more among its owner's jobs with each rung that it
+    has passed: by `RUNG_FACTOR`.
     """
     if _leads(trial):
         trial.report(float(value), step)
     if _is_pruned(trial):
         raise _optuna.TrialPruned()
-    _step(samples, step=step, loss=value, total=total)
+    _step(samples, step=step, loss=value, total=total, weight=_rung_weight(trial))
 
 
 def launch(
@@ -238,6 +247,15 @@ def _is_pruned(trial: Any) -> bool:
     if word is not None:
         return word > 0
     return pruned if _leads(trial) else bool(trial.frozen().state.is_finished())
+
+
+def _rung_weight(trial: Any) -> Optional[float]:
+    """How much the trial counts among its owner's jobs. The first rank alone reports it."""
+    if not isinstance(trial, Trial):
+        return None
+    attributes = trial.storage.get_trial_system_attrs(trial._trial_id)
+    rungs = sum(name.startswith(RUNG_PREFIX) for name in attributes)
+    return float(RUNG_FACTOR**rungs)
 
 
 def _from_first(number: int) -> Optional[int]:

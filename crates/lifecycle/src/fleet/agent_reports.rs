@@ -23,6 +23,8 @@ struct ProgressEvent<'a> {
     loss: Option<f64>,
     /// Length of the whole training, if the command reports it: steps if it reports steps, else samples.
     total: Option<f64>,
+    /// How much the job counts among its owner's jobs, if the command reports it.
+    weight: Option<f64>,
     /// How the generation started; only in its first report.
     startup: Option<&'a WorkerStartup>,
 }
@@ -104,7 +106,8 @@ impl FleetJob {
         event: &AgentEvent,
         now: UnixTime,
     ) -> Option<WorkerProgress> {
-        let AgentEvent::Progress { generation, samples, secs, step, loss, total, startup } = event else {
+        let AgentEvent::Progress { generation, samples, secs, step, loss, total, weight, startup } = event
+        else {
             return None;
         };
         let generation = *generation;
@@ -116,6 +119,7 @@ impl FleetJob {
             step: *step,
             loss: *loss,
             total: *total,
+            weight: *weight,
             startup: startup.as_ref(),
         };
         if !progress.is_valid() {
@@ -156,6 +160,7 @@ impl FleetJob {
     fn update_totals(&mut self, node: &NodeName, progress: &ProgressEvent<'_>) {
         self.lifecycle.counts.progress.record_progress(progress.samples, progress.step, progress.total);
         let course = &mut self.lifecycle.counts.progress;
+        course.record_weight(progress.weight);
         if progress.loss.is_some_and(|loss| self.losses.add(course.samples, loss)) {
             course.record_plateau(self.losses.flat_after_samples());
         }

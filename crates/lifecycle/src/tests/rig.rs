@@ -417,6 +417,7 @@ pub fn progress(generation: u64) -> AgentEvent {
         step: None,
         loss: None,
         total: None,
+        weight: None,
         startup: None,
     }
 }

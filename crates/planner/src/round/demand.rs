@@ -242,7 +242,7 @@ impl DemandContext<'_> {
 
 /// The weight of a sample of each job. Jobs count their samples in different units. So a node-second at the
 /// smallest size weighs the same for all jobs of one share; a block weighs as much as its places. A user's
-/// share is divided over the user's jobs. If the objective is completion, jobs that end soon count for a
+/// share is divided over the user's jobs, by the weights that their programs report. If the objective is completion, jobs that end soon count for a
 /// little more.
 fn job_weights(
     rated: &[RatedJob<'_>],
@@ -250,11 +250,12 @@ fn job_weights(
     priorities: &JobPriorities,
     config: &PlannerConfig,
 ) -> Vec<f64> {
-    let mut jobs_of: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut weight_of: BTreeMap<&str, f64> = BTreeMap::new();
     for rated in rated {
         // A job that cannot start takes nothing from its owner's other jobs.
-        let counts = f64::from(u8::from(rated.candidate.facts.scheduling_state.is_in_play()));
-        *jobs_of.entry(rated.user()).or_default() += counts;
+        if rated.candidate.facts.scheduling_state.is_in_play() {
+            *weight_of.entry(rated.user()).or_default() += rated.candidate.facts.progress.owner_weight();
+        }
     }
     let urgency = match config.objective {
         PlanningObjective::Completion => {
@@ -268,8 +269,9 @@ fn job_weights(
     };
     let mut weights = Vec::with_capacity(rated.len());
     for (rated, urgency) in rated.iter().zip(urgency) {
-        let jobs = jobs_of.get(rated.user()).map_or(1.0, |jobs| jobs.max(1.0));
-        let share = config.user_share(rated.user()) / jobs * f64::from(rated.candidate.block_size());
+        let own = rated.candidate.facts.progress.owner_weight();
+        let all = weight_of.get(rated.user()).map_or(own, |all| all.max(own));
+        let share = config.user_share(rated.user()) * own / all * f64::from(rated.candidate.block_size());
         let weight = if rated.unit > 0.0 { share / rated.unit } else { share };
         let factor = priorities.rotation.weight_factor(rated.candidate.facts.job);
         weights.push(weight * factor * urgency);

@@ -365,6 +365,7 @@ pub fn progress() -> AgentEvent {
         step: None,
         loss: None,
         total: None,
+        weight: None,
         startup: None,
     }
 }

@@ -86,11 +86,10 @@ fn a_pause_lasts_from_the_stop_until_the_first_samples() {
     let pause = |rig: &Rig| rig.fleet.facts_for_job(LEAD, rig.now).unwrap().resize.pause;
     let mut rig = fleet("running n1 n2");
     assert!(pause(&rig).is_some(), "it was launched a moment ago");
-    let startup = Some(WorkerStartup::default());
-    let step = None;
-    let loss = None;
-    let first =
-        AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step, loss, total: None, startup };
+    let mut first = super::rig::progress();
+    if let AgentEvent::Progress { startup, .. } = &mut first {
+        *startup = Some(WorkerStartup::default());
+    }
     drop(rig.report(LEAD, &n(1), first));
     assert_eq!(pause(&rig), None);
 }

@@ -30,6 +30,27 @@ fn with_the_objective_completion_jobs_that_end_soon_come_first() {
     }
 }
 
+#[test]
+fn jobs_divide_their_owners_share_by_their_weights() {
+    let state = with_objective(PlanningObjective::Throughput);
+    let weights = |first: Option<f64>| {
+        let mut jobs =
+            [(1, "alice"), (2, "alice"), (3, "bob")].map(|(id, user)| with_estimate(id, user, 1.0, 90.0));
+        jobs[0].progress.record_weight(first);
+        let input = state.round_input(&jobs, RoundConstraints::FREE, NOW);
+        input.jobs.iter().map(|job| job.weight).collect::<Vec<_>>()
+    };
+    let equal = weights(None);
+    assert!(equal[0] == equal[1] && equal[2] == 2.0 * equal[0], "{equal:?}");
+    let unequal = weights(Some(3.0));
+    assert!((unequal[0] / unequal[1] - 3.0).abs() < 1e-9, "{unequal:?}");
+    assert!(
+        (unequal[0] + unequal[1] - equal[2]).abs() < 1e-9 && unequal[2] == equal[2],
+        "only alice's own: {unequal:?}"
+    );
+    assert_eq!(weights(Some(1e9)), equal, "a weight out of bounds is ignored");
+}
+
 /// The job claims to be short, and is not.
 #[test]
 fn a_false_claim_to_be_short_brings_no_advantage() {
