@@ -18,11 +18,14 @@ goes on with the trial that it has begun.
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
+from functools import partial
 from typing import Any, Callable, List, NoReturn, Optional, Sequence, SupportsFloat, Union
 
 import optuna as _optuna
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -53,6 +56,10 @@ RUNG_FACTOR = 1.5
 #: Optuna's successive halving gives a trial an attribute with this prefix for each rung that it completes.
 RUNG_PREFIX = "completed_rung_"
 
+#: How often the study is looked for in a database before an error counts, and the time between two tries, seconds.
+DATABASE_TRIES = 5
+DATABASE_PAUSE_SECS = 1.0
+
 #: Looks without a further trial after which there is none.
 IDLE_LOOKS = 10
 
@@ -65,7 +72,8 @@ def load_study(name: str, storage: Union[str, BaseStorage], **options: Any) -> _
     """
     if isinstance(storage, str) and "://" not in storage:
         storage = JournalStorage(JournalFileBackend(storage))
-    return _optuna.create_study(study_name=name, storage=storage, load_if_exists=True, **options)
+    attempt = partial(_optuna.create_study, study_name=name, storage=storage, load_if_exists=True, **options)
+    return _first_success(attempt) if isinstance(storage, str) else attempt()
 
 
 def optimize(
@@ -140,6 +148,21 @@ def launch(
 def arguments(trial: Any) -> List[str]:
     """The parameters of a trial as arguments: `--lr=0.1`."""
     return [f"--{name}={value}" for name, value in trial.params.items()]
+
+
+def _first_success(attempt: Callable[[], _optuna.Study]) -> _optuna.Study:
+    """The result of `attempt`, which is repeated for a few seconds.
+
+    Optuna makes a database's tables without a lock. Of jobs that start together, some fail then.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    for _ in range(DATABASE_TRIES - 1):
+        try:
+            return attempt()
+        except (SQLAlchemyError, StorageInternalError):
+            time.sleep(random.uniform(0.5, 1.5) * DATABASE_PAUSE_SECS)
+    return attempt()
 
 
 class _Follower:
