@@ -275,7 +275,8 @@ impl CommandSupervisor {
         self.asked_at.get_or_insert_with(Instant::now);
         self.shorten_deadline(order.kill_at);
         if is_first {
-            self.signal_all(self.signal).await;
+            self.remote.iter().for_each(|remote| send_signal(*remote, self.signal));
+            self.processes.ask_all(self.signal).await;
         }
     }
 

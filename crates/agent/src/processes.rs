@@ -33,6 +33,19 @@ impl CommandProcesses {
         }
     }
 
+    /// Asks the command to save and exit, by a signal. Spares the processes that would die of it, if others
+    /// take it: shells around the command, servers that it has started, loaders of data.
+    pub async fn ask_all(&self, signal: i32) {
+        let mut takers = self.find_processes(true).await;
+        takers.retain(|pid| !process_status(*pid).is_some_and(|status| dies_of_signal(&status, signal)));
+        if takers.is_empty() {
+            return self.signal_all(signal).await;
+        }
+        for taker in takers {
+            send_signal(taker, signal);
+        }
+    }
+
     /// Whether any of these processes lives; zombies don't count.
     pub async fn any_alive(&self) -> bool {
         !self.find_processes(true).await.is_empty()
@@ -42,8 +55,8 @@ impl CommandProcesses {
     /// `None` if none of them lives.
     pub async fn signal_handling(&self, signal: i32) -> Option<SignalHandling> {
         let pids = self.find_processes(true).await;
-        let status = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/status")).ok();
-        pids.into_iter().filter_map(|pid| SignalHandling::from_status(&status(pid)?, signal)).min()
+        let handling = |pid: i32| SignalHandling::from_status(&process_status(pid)?, signal);
+        pids.into_iter().filter_map(handling).min()
     }
 
     async fn find_processes(&self, in_groups: bool) -> Vec<i32> {
@@ -80,17 +93,29 @@ pub(crate) enum SignalHandling {
 impl SignalHandling {
     /// Reads it from `/proc/PID/status`; `None` if the text has no masks of signals.
     fn from_status(text: &str, signal: i32) -> Option<SignalHandling> {
-        let bit = 1u64.checked_shl(u32::try_from(signal).ok()?.checked_sub(1)?)?;
-        let has = |field: &str| {
-            let mask = text.lines().find_map(|line| line.strip_prefix(field))?;
-            Some(u64::from_str_radix(mask.trim(), 16).ok()? & bit != 0)
-        };
-        Some(match (has("SigIgn:")?, has("SigBlk:")?) {
+        Some(match (has_signal(text, "SigIgn:", signal)?, has_signal(text, "SigBlk:", signal)?) {
             (true, _) => SignalHandling::Ignored,
             (false, true) => SignalHandling::Blocked,
             (false, false) => SignalHandling::Taken,
         })
     }
+}
+
+/// Whether a mask of signals in `/proc/PID/status` has this signal; `None` if the text has no such mask.
+fn has_signal(status: &str, mask: &str, signal: i32) -> Option<bool> {
+    let bit = 1u64.checked_shl(u32::try_from(signal).ok()?.checked_sub(1)?)?;
+    let digits = status.lines().find_map(|line| line.strip_prefix(mask))?;
+    Some(u64::from_str_radix(digits.trim(), 16).ok()? & bit != 0)
+}
+
+/// Whether a process with this status neither handles, holds back nor ignores the signal.
+fn dies_of_signal(status: &str, signal: i32) -> bool {
+    ["SigCgt:", "SigBlk:", "SigIgn:"].iter().all(|mask| has_signal(status, mask, signal) == Some(false))
+}
+
+/// What `/proc` says of a process; `None` if it is gone.
+fn process_status(pid: i32) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{pid}/status")).ok()
 }
 
 /// The living processes of our user: process id and process group.
@@ -148,5 +173,9 @@ mod tests {
         );
         assert_eq!(read("Name:\tpython\n"), None);
         assert_eq!(SignalHandling::from_status("SigIgn:\t0\nSigBlk:\t0\n", 0), None);
+        let masks = |caught: &str| format!("SigBlk:\t0\nSigIgn:\t0\nSigCgt:\t{caught}\n");
+        assert!(dies_of_signal(&masks("100"), libc::SIGUSR1));
+        assert!(!dies_of_signal(&masks("200"), libc::SIGUSR1));
+        assert!(!dies_of_signal("Name:\tpython\n", libc::SIGUSR1), "unknown");
     }
 }

@@ -57,6 +57,27 @@ async fn a_process_that_ignores_the_signal_is_recognised() {
     }
 }
 
+/// A shell around a program, and a server that it has started, know nothing of the signal.
+#[tokio::test]
+async fn only_processes_that_take_the_signal_get_it() {
+    const PROGRAM: &str = "sh -c 'trap \"exit 0\" USR1; echo; while :; do :; done'";
+    let script = format!("sleep 60 & server=$!; {PROGRAM}; kill -0 $server || exit 3; kill $server; exit 7");
+    let words = ["sh", "-c", &script].map(str::to_owned);
+    let mut child = spawn_rank(&words, &[], "a test of wrappers").unwrap();
+    let mut ready = [0];
+    child.stdout.take().unwrap().read_exact(&mut ready).await.unwrap();
+    let processes = CommandProcesses::new(child_pid(&child).into_iter().collect(), "a test of wrappers");
+    processes.ask_all(libc::SIGUSR1).await;
+    assert_eq!(child.wait().await.unwrap().code(), Some(7), "the shell goes on after its program has ended");
+    // Where nobody takes it, everybody gets it.
+    let words = ["sleep", "60"].map(str::to_owned);
+    let mut child = spawn_rank(&words, &[], "a test of signals without takers").unwrap();
+    let processes =
+        CommandProcesses::new(child_pid(&child).into_iter().collect(), "a test of signals without takers");
+    processes.ask_all(libc::SIGUSR1).await;
+    assert_eq!(child.wait().await.unwrap().code(), None);
+}
+
 #[tokio::test]
 async fn a_command_that_the_kernel_kills_for_memory_ran_out_of_memory() {
     const COUNTED: &str = "echo oom_kill 6 >\"$1\"; ";

@@ -56,10 +56,23 @@ async fn a_command_that_ignores_its_signal_is_killed_with_all_its_children() {
 }
 
 #[tokio::test]
+async fn a_shell_around_the_command_survives_the_signal() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let script = r#"sh -c 'trap "sleep 0.2; echo saved; exit 0" USR1; echo ready; while :; do sleep 0.02; done' | cat"#;
+    let subject = Subject::lead(&daemon, "--no-prefix", script);
+    subject.says("ready\n").await;
+    daemon.say(stop(1));
+    let (exit, secs) = daemon.stopped(1).await;
+    assert_eq!(exit, ASKED);
+    assert!(subject.output.text().contains("saved\n"), "{secs}");
+}
+
+#[tokio::test]
 async fn a_wrapper_that_dies_of_the_signal_does_not_take_the_command_with_it() {
     let daemon = FakeDaemon::start(run(1)).await;
-    let script = r#"sh -c 'trap "sleep 0.2; echo saved; exit 0" USR1; echo ready; while :; do sleep 0.02; done'; true"#;
-    let subject = Subject::lead(&daemon, "--no-prefix", script);
+    let program = r#"(trap "sleep 0.2; echo saved; exit 0" USR1; echo ready; while :; do sleep 0.02; done)"#;
+    let script = format!("trap 'trap - USR1; kill -USR1 $$' USR1; {program} & wait");
+    let subject = Subject::lead(&daemon, "--no-prefix", &script);
     subject.says("ready\n").await;
     daemon.say(stop(1));
     let (exit, secs) = daemon.stopped(1).await;
