@@ -69,7 +69,7 @@ async fn only_processes_that_take_the_signal_get_it() {
     let processes = CommandProcesses::new(child_pid(&child).into_iter().collect(), "a test of wrappers");
     processes.ask_all(libc::SIGUSR1).await;
     assert_eq!(child.wait().await.unwrap().code(), Some(7), "the shell goes on after its program has ended");
-    // Where nobody takes it, everybody gets it.
+    // If no process takes it, all get it.
     let words = ["sleep", "60"].map(str::to_owned);
     let mut child = spawn_rank(&words, &[], "a test of signals without takers").unwrap();
     let processes =

@@ -242,8 +242,8 @@ impl DemandContext<'_> {
 
 /// The weight of a sample of each job. Jobs count their samples in different units. So a node-second at the
 /// smallest size weighs the same for all jobs of one share; a block weighs as much as its places. A user's
-/// share is divided over the user's jobs, by the weights that their programs report. If the objective is completion, jobs that end soon count for a
-/// little more.
+/// share is divided over the user's jobs, by the weights that their programs report. If the objective is
+/// completion, jobs that end soon count for a little more.
 fn job_weights(
     rated: &[RatedJob<'_>],
     remaining: &[RemainingWork],
