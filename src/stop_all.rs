@@ -30,9 +30,10 @@ const MAX_IDS: usize = 100;
 Without --now, the daemon is asked to drain first. If it accepts within 5 seconds, its jobs save and leave as long as they \
 need, and nothing else is done. Otherwise Slurm's own commands are run:
 
-1. The malleable partition is set down, so that no job starts.
-2. Jobs that run are requeued. Slurm sends them SIGTERM. Their agents let them save, for agent.preempt_leave_secs.
-3. Wings are cancelled.
+  1. The malleable partition is set down, so that no job starts.
+  2. Jobs that run are requeued. Slurm sends them SIGTERM. Their agents let
+     them save, for agent.preempt_leave_secs.
+  3. Wings are cancelled.
 
 To undo: scontrol update PartitionName=infill State=UP, then infill resume.
 

@@ -32,12 +32,13 @@ pub enum ContainerRuntime {
 
 /// The container in which the command runs.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Container")]
 pub struct ContainerArgs {
     /// Run the command in a container of this image, on all nodes
     #[arg(long, value_name = "IMAGE")]
     pub container: Option<String>,
     /// The program that runs the container [default: the first of these that is installed]
-    #[arg(long, value_enum, requires = "container")]
+    #[arg(long, value_name = "RUNTIME", value_enum, requires = "container")]
     pub container_runtime: Option<ContainerRuntime>,
     /// A further option for that program, such as --container-option=--bind=/data; may be repeated
     #[arg(long, value_name = "OPTION", requires = "container", allow_hyphen_values = true)]

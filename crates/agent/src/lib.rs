@@ -94,7 +94,7 @@ use anyhow::{Context, bail, ensure};
 use infill_api::AgentRole;
 use infill_model::{JobId, NodeName, RunSpec};
 
-pub use args::{CommandArgs, RunArgs, SpecArgs, WorkerArgs};
+pub use args::{CommandArgs, GLOBAL_OPTIONS, RunArgs, SpecArgs, WorkerArgs};
 pub use container::{ContainerArgs, ContainerRuntime};
 pub use exec_plans::{ExecPlans, PlansError, RunPlan};
 pub use extended_allocation::{OwnNodeArgs, run_own_node};

@@ -46,9 +46,10 @@ const MIN_STEPS: u64 = 3;
 
 /// Flags of `infill rehearse`.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Rehearsal")]
 pub struct RehearseArgs {
     /// Numbers of nodes to run on, one after the other. All processes run on this machine
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PROCESSES)))]
+    #[arg(long, value_name = "NODES,…", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PROCESSES)))]
     pub sizes: Vec<u32>,
     /// Seconds for which the command trains before it gets the signal, from its first progress
     #[arg(long, value_name = "SECS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=86_400))]
