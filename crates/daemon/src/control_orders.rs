@@ -34,3 +34,23 @@ pub(crate) async fn restore_order(store: &dyn Store) -> Result<ControlOrder, Sto
     let origin = store.get_setting(ORIGIN_SETTING).await?;
     Ok(ControlOrder { state, origin: origin.and_then(|text| serde_json::from_str(&text).ok()) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infill_model::UnixTime;
+
+    #[tokio::test]
+    async fn an_order_outlives_the_daemon_with_who_gave_it() {
+        let store = infill_store::open_store("sqlite::memory:", || ()).await.unwrap();
+        assert_eq!(restore_order(store.as_ref()).await.unwrap(), ControlOrder::default());
+        let origin = ControlOrigin { at: UnixTime(7), by: Some("alice".to_owned()), automatic: false };
+        let paused = ControlOrder { state: ControlState::Paused, origin: Some(origin) };
+        store_order(store.as_ref(), &paused).await.unwrap();
+        assert_eq!(restore_order(store.as_ref()).await.unwrap(), paused);
+        // What an older daemon has stored.
+        store.put_setting(ORIGIN_SETTING, "").await.unwrap();
+        let bare = ControlOrder { origin: None, ..paused };
+        assert_eq!(restore_order(store.as_ref()).await.unwrap(), bare);
+    }
+}
