@@ -1,12 +1,12 @@
 //! The help of all commands: groups of commands, examples, and the order of what is printed.
 
-pub mod examples;
+mod examples;
 mod groups;
 
 use clap::{Command, CommandFactory as _};
 
 use super::args::Cli;
-use examples::CommandExamples;
+use examples::examples_of;
 use groups::COMMAND_GROUPS;
 use infill_agent::GLOBAL_OPTIONS;
 use infill_present::exit;
@@ -65,7 +65,7 @@ fn with_examples(command: Command, parent: &str) -> Command {
     for name in names {
         command = command.mut_subcommand(name, |child| with_examples(child, below));
     }
-    let Some(examples) = CommandExamples::of_command(&path) else { return command };
+    let Some(examples) = examples_of(&path) else { return command };
     let examples = examples.to_string();
     let details = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
     let long = details.map_or_else(|| examples.clone(), |details| format!("{details}\n\n{examples}"));

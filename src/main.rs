@@ -4,6 +4,7 @@ mod args;
 mod client;
 mod collectives;
 mod command;
+mod command_line;
 mod config;
 mod control;
 mod doctor;
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
 
 /// Runs the program and returns its exit code.
 fn run_program() -> u8 {
-    let cli = match Cli::parse_words(std::env::args_os().collect()) {
+    let cli = match command_line::parse_words(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(error) => return report_usage(&error),
     };

@@ -1,5 +1,5 @@
-//! Finds options of infill that stand behind the training command. Without `--` before the command, nobody
-//! knows whose they are.
+//! Finds options of infill that stand behind the training command. Without `--` before the command, they
+//! could belong to either.
 
 use std::ffi::OsString;
 
@@ -102,40 +102,4 @@ fn quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::args::Cli;
-
-    fn refusal(line: &[&str]) -> String {
-        Cli::parse_words(line.iter().map(Into::into).collect()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn an_option_after_the_command_is_refused_with_what_to_type() {
-        let line = [
-            "infill",
-            "run",
-            "--grace",
-            "9",
-            "python",
-            "a b.py",
-            "--nodes",
-            "2-8",
-            "--lr=1",
-            "--batch=global",
-        ];
-        insta::assert_snapshot!(refusal(&line), @r"
-        error: --nodes stands after `python`, so it could belong to either of them. Write one of:
-
-          infill run --grace 9 --nodes 2-8 --batch=global -- python 'a b.py' --lr=1
-              if infill should read it
-          infill run --grace 9 -- python 'a b.py' --nodes 2-8 --lr=1 --batch=global
-              if `python` should read it
-        ");
-        assert!(
-            refusal(&["infill", "rehearse", "python", "t.py", "--sizes", "1,2"]).contains("--sizes 1,2 --")
-        );
-    }
 }

@@ -273,7 +273,9 @@ fn check_plans(args: &CheckPlansArgs) -> CommandResult {
 }
 
 fn input_failure(file: &str, error: impl std::fmt::Display) -> CommandFailure {
-    ProgramExit::Input.caused_by(anyhow::anyhow!("{file}: {error}"))
+    let text = error.to_string();
+    let names_file = text.contains(file);
+    ProgramExit::Input.caused_by(anyhow::anyhow!(if names_file { text } else { format!("{file}: {text}") }))
 }
 
 fn suggest_plans(args: &SuggestPlansArgs) -> CommandResult {

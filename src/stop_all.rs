@@ -169,7 +169,7 @@ async fn run_command(command: &[String]) -> Result<String, String> {
     let running = Command::new(program).args(args).stdin(Stdio::null()).kill_on_drop(true).output();
     match tokio::time::timeout(COMMAND_TIMEOUT, running).await {
         Err(_) => Err(format!("gave no answer in {} s", COMMAND_TIMEOUT.as_secs())),
-        Ok(Err(e)) => Err(e.to_string()),
+        Ok(Err(e)) => Err(format!("cannot run {program}: {e} (Slurm's commands must be in the PATH)")),
         Ok(Ok(out)) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
         Ok(Ok(out)) => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
     }

@@ -6,8 +6,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::args::Cli;
 use super::client::DaemonClient;
+use super::command_line::parse_words;
 use super::{daemon_failure, samples};
 use infill_agent::identity::SlurmIdentity;
 use infill_api::{HistoryView, ProfilesView, RoundView, RoundsQuery, RoundsView, routes};
@@ -76,7 +76,7 @@ async fn round_at(Path(at): Path<i64>) -> Result<Json<RoundView>, (StatusCode, J
 /// The exit code of a command line.
 fn exit(url: &str, line: &str) -> u8 {
     let arguments = format!("infill --url {url} {line}");
-    let cli = Cli::parse_words(arguments.split(' ').map(Into::into).collect()).unwrap();
+    let cli = parse_words(arguments.split(' ').map(Into::into).collect()).unwrap();
     match super::dispatch_command(cli) {
         Ok(code) => code,
         Err(failure) => failure.exit.code(),

@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use clap::Command;
 use clap::error::ErrorKind;
 
-use super::examples::EXAMPLES;
+use super::examples::{all_examples, examples_of};
 use super::groups::COMMAND_GROUPS;
 use super::*;
+use crate::command_line::parse_words;
 
 /// The widest line of a terminal of 80 columns.
 const WIDTH: usize = 79;
@@ -69,15 +70,15 @@ fn every_command_has_examples_that_parse() {
         if path == "infill" || path == "infill worker" {
             continue;
         }
-        let Some(entry) = CommandExamples::of_command(&path) else { panic!("{path} has no examples") };
+        let Some(entry) = examples_of(&path) else { panic!("{path} has no examples") };
         assert!((2..=4).contains(&entry.examples.len()), "{path}");
         for help in [command.get_after_help(), command.get_after_long_help()] {
             assert!(help.is_some_and(|help| help.to_string().contains("Examples:\n  # ")), "{path}");
         }
     }
-    for example in EXAMPLES.iter().flat_map(|entry| entry.examples) {
+    for example in all_examples().flat_map(|entry| entry.examples) {
         let words = shell_words(example.line).into_iter().map(OsString::from).collect();
-        let parsed = Cli::parse_words(words);
+        let parsed = parse_words(words);
         assert!(parsed.is_ok(), "{}: {}", example.line, parsed.unwrap_err());
     }
 }
@@ -85,7 +86,7 @@ fn every_command_has_examples_that_parse() {
 #[test]
 fn every_entry_of_the_examples_belongs_to_a_command() {
     let commands: BTreeSet<String> = all_commands().into_iter().map(|(path, _)| path).collect();
-    for entry in EXAMPLES {
+    for entry in all_examples() {
         assert!(commands.contains(entry.command), "{}", entry.command);
     }
 }
@@ -127,7 +128,7 @@ fn options_have_headings_and_units() {
 #[test]
 fn global_options_come_last() {
     for words in ["infill jobs --help", "infill run -h", "infill status -h", "infill simulate -h"] {
-        let help = Cli::parse_words(words.split(' ').map(OsString::from).collect()).unwrap_err();
+        let help = parse_words(words.split(' ').map(OsString::from).collect()).unwrap_err();
         assert_eq!(help.kind(), ErrorKind::DisplayHelp, "{words}");
         let help = help.to_string();
         let headings: Vec<&str> = help

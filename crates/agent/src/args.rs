@@ -1,5 +1,7 @@
 //! The command lines of `infill run` and `infill worker`.
 
+mod headings;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -16,6 +18,8 @@ use infill_model::{
     MOST_GPUS_A_NODE, NodeName, RequestedSize, RescaleCosts, RunSpec, ScalingCurve, is_valid_rate,
 };
 
+pub use self::headings::GLOBAL_OPTIONS;
+use self::headings::{MEASUREMENTS, PROCESSES, PROGRESS, SAVING, SIZE, WITHOUT_DAEMON};
 use super::container::ContainerArgs;
 use super::exec_plans::ExecPlans;
 use super::identity;
@@ -33,16 +37,6 @@ const MAX_WAIT_SECS: u32 = 7 * 86_400;
 
 /// Most local ranks on one node: four times the cores of today's largest nodes.
 const MAX_LOCAL_RANKS: u32 = MOST_GPUS_A_NODE;
-
-/// The heading of options that every command has, and that come last in its help.
-pub const GLOBAL_OPTIONS: &str = "Global options";
-
-const SIZE: &str = "Size of the job";
-const SAVING: &str = "Saving and restarting";
-const PROCESSES: &str = "Processes on each node";
-const PROGRESS: &str = "Progress and output";
-const MEASUREMENTS: &str = "Speed and measurements";
-const WITHOUT_DAEMON: &str = "Without the daemon";
 
 /// Runs a training command as a malleable job
 #[derive(Args, Clone, Debug)]

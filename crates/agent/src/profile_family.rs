@@ -116,6 +116,15 @@ mod tests {
             assert_eq!(name("layers,hidden", None, command), expected, "{command}");
         }
         assert_eq!(name("layers", Some("bert"), "python train.py --layers=4"), "bert:layers=4");
+        for command in [
+            "torchrun --nproc-per-node=4 train.py --layers=4",
+            "python3.11 train.py --layers=4",
+            "env OMP_NUM_THREADS=4 python train.py --layers=4",
+        ] {
+            assert_eq!(name("layers", None, command), "train.py:layers=4", "{command}");
+        }
+        assert_eq!(name("layers", None, "python3.11 -m nas --layers=4"), "nas:layers=4");
+        assert_eq!(name("layers", None, "python -m nas layers=4 data=a.csv b.csv"), "nas:layers=4");
         assert_eq!(name("hidden_size", None, "./nas --hidden-size=-1"), "nas:hidden_size=-1");
         assert_eq!(name("model.depth", None, "python t.py model.depth=2"), "t.py:model.depth=2");
     }

@@ -103,7 +103,7 @@ impl StatusHeadline {
         let idle_nodes = counted_noun(idle as u64, "idle node");
         if self.mode == DaemonMode::Observe {
             let are = if idle == 1 { "is" } else { "are" };
-            return format!("observing {nodes}, of which {idle} {are} idle");
+            return format!("observing {nodes}: {idle} {are} idle");
         }
         let waits = match waiting {
             0 => String::new(),
@@ -212,7 +212,7 @@ mod tests {
     fn the_first_line_says_whether_all_is_well() {
         insta::assert_snapshot!(headline(healthy()), @"0 ok: acting on 5 nodes; 1 job trains on 2 of 3 idle nodes, 1 waits; no problem");
         let observing = DaemonStatus { mode: DaemonMode::Observe, ..healthy() };
-        insta::assert_snapshot!(headline(observing), @"0 observing 5 nodes, of which 3 are idle; nothing is changed; no problem");
+        insta::assert_snapshot!(headline(observing), @"0 observing 5 nodes: 3 are idle; nothing is changed; no problem");
         let empty = DaemonStatus { nodes: vec![], jobs: vec![], ..healthy() };
         insta::assert_snapshot!(headline(empty), @"0 ok: acting on 0 nodes; no job trains on 0 idle nodes; no problem");
         let new = DaemonStatus { last_round: None, started_at: samples::NOW, ..healthy() };
