@@ -23,7 +23,7 @@ pub(crate) fn find_obstacle(command: &[String], step_tasks: Option<u32>) -> Opti
     if let Some(tasks) = step_tasks.filter(|tasks| *tasks > 1) {
         return Some(format!(
             "srun has started `infill run` {tasks} times, and it must run once: leave out srun, and use \
-             --nproc-per-node={tasks} for several processes on each node"
+             --workers-per-node={tasks} for several processes on each node"
         ));
     }
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -50,7 +50,7 @@ fn job_program_obstacle(program: &str, words: &[&str]) -> String {
             .to_owned(),
         "srun" => {
             "leave out srun: infill starts the command on each node itself. For several processes on each \
-             node use `infill run --nproc-per-node=N -- CMD`"
+             node use `infill run --workers-per-node=N -- CMD`"
                 .to_owned()
         }
         _ => format!("infill run needs the training command itself, and {program} only submits one"),

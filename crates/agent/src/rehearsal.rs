@@ -14,11 +14,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use infill_api::SCHEMA_VERSION;
 use infill_model::config::AgentConfig;
-use infill_model::{GenerationMember, JobId, NodeName};
+use infill_model::{GenerationMember, JobId, NodeCount, NodeName};
 
 pub use self::findings::{RehearsalFinding, RehearsedRun};
 
-use self::findings::{NodeCount, RehearsalRules, examine_runs};
+use self::findings::{RehearsalRules, examine_runs};
 use super::args::CommandArgs;
 use super::command::{CommandOutcome, LaunchSpec, RunningCommand};
 use super::command_check::find_obstacle;
@@ -155,10 +155,12 @@ async fn run_sizes(
     context: &SlurmContext,
     home: &RuntimeDir,
 ) -> anyhow::Result<Vec<RehearsedRun>> {
-    if let Err(failure) = prepare_node(&args.common, context.job, context, SlurmPrograms::default()).await {
+    let mut signals = listen_for_signals().context("cannot listen for signals")?;
+    let programs = SlurmPrograms::default();
+    if let Err(failure) = prepare_node(&args.common, context.job, context, programs, &mut signals).await {
         bail!("{failure}");
     }
-    Stage::open(args, home)?.run_all().await
+    Stage::open(args, home, signals)?.run_all().await
 }
 
 /// What all runs share.
@@ -179,7 +181,11 @@ enum StopOrder {
 }
 
 impl<'a> Stage<'a> {
-    fn open(args: &'a RehearseArgs, home: &'a RuntimeDir) -> anyhow::Result<Stage<'a>> {
+    fn open(
+        args: &'a RehearseArgs,
+        home: &'a RuntimeDir,
+        signals: mpsc::Receiver<AgentSignal>,
+    ) -> anyhow::Result<Stage<'a>> {
         let tally = ProgressTally::new();
         let listener = progress::open_progress_socket(&home.progress_socket())
             .context("cannot open the progress socket")?;
@@ -191,7 +197,6 @@ impl<'a> Stage<'a> {
             OutputForwarder::to_own_streams(prefix)
         };
         let output = output.context("cannot write to our output")?;
-        let signals = listen_for_signals().context("cannot listen for signals")?;
         Ok(Stage { args, home, tally, output, signals })
     }
 
