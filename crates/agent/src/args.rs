@@ -42,9 +42,7 @@ const MAX_LOCAL_RANKS: u32 = MOST_GPUS_A_NODE;
 #[derive(Args, Clone, Debug)]
 #[command(
     override_usage = "infill run [OPTIONS] [--] <COMMAND> [ARGUMENTS]...",
-    after_help = "\
-Everything from the first word that is no option is the training command. Write -- before it where one of its words could \
-also be an option of infill."
+    after_help = headings::ABOUT_COMMANDS
 )]
 pub struct RunArgs {
     /// The flags that are declared to the daemon.

@@ -262,8 +262,8 @@ pub async fn worker(args: WorkerArgs) -> anyhow::Result<i32> {
     Ok(serve(context, AgentRole::Wing { lead }, args.common, Some(home), None, signals).await?.code)
 }
 
-/// Sets up a worker and lets it serve until its end. If no private directory is `given`, it makes one. `signals`
-/// has those that came while the node was prepared.
+/// Sets up a worker and lets it serve until its end. If no private directory is `given`, it makes one.
+/// `signals` has those that came while the node was prepared.
 async fn serve(
     context: SlurmContext,
     role: AgentRole,

@@ -64,8 +64,8 @@ impl SetupFailure {
 /// Runs the command of `--on-node`, if there is one, for the job `lead`.
 ///
 /// # Errors
-/// When it fails, takes too long, or the node is wanted meanwhile. None of its processes are left then. A signal
-/// that comes after its end stays in `signals`, for the worker.
+/// When it fails, takes too long, or the node is wanted meanwhile. None of its processes are left then. A
+/// signal that comes after its end stays in `signals`, for the worker.
 pub(crate) async fn prepare_node(
     common: &CommandArgs,
     lead: JobId,

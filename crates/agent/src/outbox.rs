@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use infill_api::MAX_EVENTS;
-use infill_model::AgentEvent;
+use infill_api::{AgentReport, MAX_EVENTS};
+use infill_model::{AgentEvent, GpuUse, JobId, NodeName};
 
 /// Time for the last reports of a worker whose node is wanted. It is short because a main job waits for us.
 const LEAVE_FLUSH: Duration = Duration::from_millis(200);
@@ -172,6 +172,11 @@ impl EventBatch {
     pub(crate) fn first(events: Vec<AgentEvent>) -> EventBatch {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         EventBatch { number: u64::try_from(since_epoch.as_micros()).unwrap_or(1), events }
+    }
+
+    /// The report that carries the batch.
+    pub(crate) fn into_report(self, job: JobId, node: NodeName, gpus: Option<GpuUse>) -> AgentReport {
+        AgentReport { job, node, events: self.events, gpus, number: Some(self.number) }
     }
 
     /// The batch after this one.

@@ -148,7 +148,7 @@ fn a_job_that_is_called_back_has_waited_without_a_break() {
     assert_eq!(waits_since(&r), None);
 }
 
-/// The samples of the job, and how often progress was passed on, after reports with these numbers from node 1.
+/// The samples of the job, and how often progress was passed on, after reports with these numbers.
 fn counted_samples(numbers: &[Option<u64>]) -> (f64, usize) {
     let mut rig = fleet("running n1 n2");
     let generation = rig.fleet.job_lifecycle(LEAD).unwrap().generation.number;
