@@ -63,8 +63,8 @@ pub enum ClientError {
     #[error(transparent)]
     NoProof(#[from] MissingProof),
     /// The caller has no means to prove its identity for an order.
-    #[error("cannot prove to the daemon who gives the order (is munged running here?): {}", error_chain(.0))]
-    NoOrder(#[from] IdentityError),
+    #[error("{}", describe_missing_proof(.0))]
+    NoOrder(IdentityError),
     /// Something answers that does not prove to be the daemon.
     #[error(
         "the answer from {url} does not prove that it comes from infill's daemon, so it is ignored\n  \
@@ -140,6 +140,25 @@ impl ClientError {
     }
 }
 
+/// Why an order cannot be given, and what helps.
+fn describe_missing_proof(why: &IdentityError) -> String {
+    let why_text = error_chain(why);
+    if matches!(why, IdentityError::PlainTextToken { .. }) {
+        return why_text;
+    }
+    format!(
+        "the daemon takes this only from those who prove who they are, and no proof is available here:\n  \
+         {why_text}\n\
+         Start munged on this machine. Where Slurm does without MUNGE, users must be able to run `scontrol token`."
+    )
+}
+
+impl From<IdentityError> for ClientError {
+    fn from(why: IdentityError) -> Self {
+        ClientError::NoOrder(why)
+    }
+}
+
 impl From<ClientError> for CommandFailure {
     fn from(error: ClientError) -> Self {
         error.exit_code().caused_by(error)
@@ -151,6 +170,15 @@ pub struct DaemonClient {
     daemons: DaemonAddresses,
     http: reqwest::Client,
     proofs: Mutex<ProofProvider>,
+}
+
+/// What a daemon's URL looks like.
+const EXPECTED_URL: &str = "expected http://HOST:PORT or https://HOST:PORT";
+
+/// An error about a text that is no URL.
+fn unreadable_url(url: &str, why: &impl std::fmt::Display) -> ClientError {
+    let has_scheme = url.contains("://");
+    url_error(url, if has_scheme { format!("{why}; {EXPECTED_URL}") } else { EXPECTED_URL.to_owned() })
 }
 
 /// An error about the URL that the user gave.
@@ -167,9 +195,9 @@ impl DaemonClient {
     pub fn new(url: &str, identity: SlurmIdentity, ca: Option<&Path>) -> Result<DaemonClient, ClientError> {
         let urls = daemon_urls(url);
         for daemon_url in &urls {
-            let parsed = reqwest::Url::parse(daemon_url).map_err(|e| url_error(url, e.to_string()))?;
+            let parsed = reqwest::Url::parse(daemon_url).map_err(|e| unreadable_url(url, &e))?;
             if !matches!(parsed.scheme(), "http" | "https") {
-                return Err(url_error(url, "expected http:// or https://"));
+                return Err(url_error(url, EXPECTED_URL));
             }
         }
         let daemons = DaemonAddresses::new(urls).ok_or_else(|| url_error(url, "it is empty"))?;

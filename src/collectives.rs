@@ -31,15 +31,16 @@ pub struct CollectivesArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum CollectivesTask {
-    /// Measure all-reduce, all-gather, reduce-scatter and point-to-point on the nodes of this job
+    /// Measure all-reduce and other collectives on the nodes of this job
     #[command(
-        after_help = "Run it on all ranks of a job, with PyTorch and infill's Python package (`infill python install`):\n\n  \
-        srun --ntasks-per-node=4 infill collectives measure --out table.csv\n  \
-        infill run --workers-per-node=4 -- infill collectives measure --out table.csv\n\n\
-        Rank 0 writes the columns op,bytes,world,nodes,seconds_median: with NCCL where there are GPUs, else gloo."
+        after_help = "Run it on all ranks of a job, with PyTorch and infill's Python package (`infill python install`). In a \
+        job of the main queue, srun starts the ranks.\n\n\
+        Measured are all-reduce, all-gather, reduce-scatter and point-to-point. Rank 0 writes the columns op,bytes,world,nodes,seconds_median: with NCCL where there are GPUs, else gloo."
     )]
     Measure(MeasureArgs),
-    /// Import a measured table; it replaces the one for this type of nodes. For administrators
+    /// Import a measured table; for administrators
+    ///
+    /// It replaces the table for this type of nodes.
     Import(ImportTableArgs),
     /// Show the site's table
     Show(ShowTableArgs),

@@ -54,16 +54,14 @@ pub fn run_man(args: &ManArgs, grammar: Command) -> CommandResult {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
-    use crate::args::Cli;
+    use crate::help::grammar;
 
     #[test]
     fn every_subcommand_has_a_page() {
         let dir = tempfile::tempdir().unwrap();
         let pages = dir.path().join("man1");
-        assert_eq!(run_man(&ManArgs { dir: Some(pages.clone()) }, Cli::command()).unwrap(), 0);
+        assert_eq!(run_man(&ManArgs { dir: Some(pages.clone()) }, grammar()).unwrap(), 0);
         for name in ["infill", "infill-run", "infill-status", "infill-doctor", "infill-config-check"] {
             assert!(pages.join(format!("{name}.1")).exists(), "{name}");
         }
@@ -75,7 +73,7 @@ mod tests {
     #[test]
     fn a_shell_learns_the_subcommands() {
         let mut text = Vec::new();
-        clap_complete::generate(Shell::Bash, &mut Cli::command(), "infill", &mut text);
+        clap_complete::generate(Shell::Bash, &mut grammar(), "infill", &mut text);
         assert!(String::from_utf8(text).unwrap().contains("infill__subcmd__explain"));
     }
 }

@@ -18,12 +18,12 @@ use infill_present::{
 
 /// Flags of `infill jobs`.
 #[derive(Clone, Debug, Default, Args)]
-#[command(disable_help_flag = true, after_help = HELP.as_str())]
+#[command(after_help = HELP.as_str())]
 pub struct JobsArgs {
     #[command(flatten)]
-    table: TableArgs,
-    #[command(flatten)]
     filter: FilterArgs,
+    #[command(flatten)]
+    table: TableArgs,
 }
 
 const DEFAULT: &str = "%i %j %u %t %D %s %S %R %e %N %r";
@@ -124,6 +124,7 @@ fn wing_text(job: &JobView) -> String {
 
 /// Runs `infill jobs`.
 pub async fn run(args: JobsArgs, session: &CliSession) -> CommandResult {
+    args.table.check_format(COLUMNS)?;
     let mut status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve_me()?;
     for id in &filter.job {

@@ -4,15 +4,18 @@ mod args;
 mod client;
 mod collectives;
 mod command;
+mod command_line;
 mod config;
 mod control;
 mod doctor;
 mod explain;
 mod gaps;
 mod generate;
+mod help;
 mod history;
 mod jobs;
 mod logging;
+mod misplaced_options;
 mod nodes;
 mod notify;
 mod observe;
@@ -40,7 +43,6 @@ use std::future::Future;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
 
 use args::{Cli, CliCommand};
 use infill_daemon::listen_socket::{self, PassedSockets};
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
 
 /// Runs the program and returns its exit code.
 fn run_program() -> u8 {
-    let cli = match Cli::try_parse() {
+    let cli = match command_line::parse_words(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(error) => return report_usage(&error),
     };
@@ -132,8 +134,8 @@ fn dispatch_command(cli: Cli) -> CommandResult {
         CliCommand::Notify(_) => block_on(notify::run(&session)),
         CliCommand::Doctor(args) => block_on(doctor::run(args, &session)),
         CliCommand::Config(command) => config::run(command, &session),
-        CliCommand::Completions(args) => generate::run_completions(&args, &mut Cli::command()),
-        CliCommand::Man(args) => generate::run_man(&args, Cli::command()),
+        CliCommand::Completions(args) => generate::run_completions(&args, &mut help::grammar()),
+        CliCommand::Man(args) => generate::run_man(&args, help::grammar()),
     }
 }
 

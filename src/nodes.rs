@@ -19,13 +19,13 @@ use infill_present::{
 
 /// Flags of `infill nodes`.
 #[derive(Clone, Debug, Default, Args)]
-#[command(disable_help_flag = true, after_help = HELP.as_str())]
+#[command(after_help = HELP.as_str())]
 pub struct NodesArgs {
-    /// Show only these nodes.
-    #[arg(short = 'n', long, value_name = "NODE", value_delimiter = ',')]
+    /// Show only these nodes
+    #[arg(short = 'n', long, value_name = "NODE,…", value_delimiter = ',', help_heading = "Filters")]
     node: Vec<String>,
-    /// Show only nodes on which a job failed, or that infill does not use.
-    #[arg(short = 'b', long)]
+    /// Show only nodes on which a job failed, or that infill does not use
+    #[arg(short = 'b', long, help_heading = "Filters")]
     bad: bool,
     #[command(flatten)]
     table: TableArgs,
@@ -95,6 +95,7 @@ fn node_reason(row: &ListedNode) -> String {
 
 /// Runs `infill nodes`.
 pub async fn run(args: NodesArgs, session: &CliSession) -> CommandResult {
+    args.table.check_format(COLUMNS)?;
     let status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
     if let Some(name) = args.node.iter().find(|name| !status.nodes.iter().any(|n| n.node.matches_name(name)))
     {

@@ -34,19 +34,15 @@ const MAX_FAILURES: u32 = 30;
 /// Options of `infill observe`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It needs no privilege, no partition and no line in slurm.conf. Without --rest it starts a slurmrestd of its own, as you, on a \
-socket that only you can open, and ends it again. Nothing is submitted or changed.
+It needs no privilege, no partition and no line in slurm.conf. Nothing is submitted or changed.
+
+Without --rest it starts a slurmrestd of its own, as you, on a socket that only you can open, and ends it again.
 
 Shadow jobs exist only here. infill's own planner gives them the idle nodes, and takes them back before planned starts. A main \
-job that Slurm has not planned preempts them.
-
-Examples:
-  infill observe                             look every 10 seconds, report every 10 minutes, until Ctrl-C
-  infill observe -p gpu,cpu --for 24h --json one report about a day, as JSON
-  infill observe --curves curves.csv         shadow jobs that scale like yours (columns nodes,throughput)")]
+job that Slurm has not planned preempts them.")]
 pub struct ObserveArgs {
-    /// Partitions to watch, separated by commas [default: all nodes]
-    #[arg(short, long, value_name = "NAMES", value_delimiter = ',')]
+    /// Partitions to watch [default: all nodes]
+    #[arg(short, long, value_name = "NAME,…", value_delimiter = ',')]
     partition: Vec<String>,
     /// A slurmrestd to ask: unix:/path or http(s)://host:port
     #[arg(long, value_name = "URL")]
@@ -61,10 +57,10 @@ pub struct ObserveArgs {
     #[arg(long, value_name = "PATH", default_value = "slurmrestd", conflicts_with = "rest")]
     slurmrestd: PathBuf,
     /// Number of shadow jobs
-    #[arg(long, value_name = "N", default_value = "8")]
+    #[arg(long, value_name = "JOBS", default_value = "8")]
     jobs: NonZeroU32,
     /// Largest number of nodes of a shadow job
-    #[arg(long, value_name = "N", default_value = "16")]
+    #[arg(long, value_name = "NODES", default_value = "16")]
     max_nodes: NonZeroU32,
     /// File with the throughput of shadow jobs by number of nodes
     #[arg(long, value_name = "FILE")]

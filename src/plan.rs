@@ -1,6 +1,6 @@
 //! `infill plan`: shows what a round would do now, without doing it.
 
-use clap::{ArgAction, Args};
+use clap::Args;
 
 use super::session::CliSession;
 use infill_api::{RoundView, routes};
@@ -14,20 +14,16 @@ use infill_present::{
 
 /// Flags of `infill plan`.
 #[derive(Clone, Debug, Args)]
-#[command(disable_help_flag = true)]
 pub struct PlanArgs {
     /// Ask Slurm directly and plan here, without a daemon (the plan then lacks past gaps and profiles)
     #[arg(long)]
     local: bool,
     /// Print no headers
-    #[arg(short = 'h', long)]
+    #[arg(long)]
     noheader: bool,
     /// Print the whole document as JSON
     #[arg(long)]
     json: bool,
-    /// Print help.
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 struct JobRow {

@@ -22,31 +22,35 @@ use infill_present::{
 
 /// The help text of `infill plans` after its subcommands.
 const ABOUT_FILES: &str = "\
-A file of plans is TOML, with a [[plan]] for each way in which the command can run. The job starts with the first one.
-An optional [model] describes the model that it trains; only params_mi is required in it:
+A file of plans is TOML, with a [[plan]] for each way in which the command can run. The job starts with the first one. An \
+optional [model] describes the model that it trains; only params_mi is required in it:
 
   [model]
   params_mi = 1500             # parameters, millions
-  layers = 48                  # hidden = 1600: hidden size; heads = 25: heads of attention
+  layers = 48                  # and hidden = 1600, heads = 25 (of attention)
   sequence = 1024              # tokens of a sample
   global_batch = 64            # samples of a step, over all GPUs
-  precision = \"mixed\"          # of the numbers in training: mixed, half or single
+  precision = \"mixed\"          # of numbers in training: mixed, half or single
 
   [[plan]]
   name = \"tp2\"                 # the value of INFILL_PLAN
-  nodes = \"2-8\"                # sizes at which it can run [default: all of the job's]
-  types = [\"a100\"]             # node types, or words of their names [default: all]
-  tp = 2                       # GPUs that share each layer; pp: stages of the pipeline
-  zero = 1                     # stage of ZeRO, 0 to 3; offload = true: optimizer on the CPUs
-  accumulate = 4               # micro-batches of a step; checkpointing = true: activations computed again
-  cpus = 8                     # that a worker needs, on its node or for its GPU, if you know
-  memory = \"64G\"               # of the host that a worker needs; gpu_memory = \"30G\": of each GPU
+  nodes = \"2-8\"                # sizes at which it can run [default: the job's]
+  types = [\"a100\"]             # node types, or words of their names
+  tp = 2                       # GPUs that share each layer
+  pp = 1                       # stages of the pipeline
+  zero = 1                     # stage of ZeRO, 0 to 3
+  offload = false              # whether the optimizer is on the CPUs
+  accumulate = 4               # micro-batches of a step
+  checkpointing = false        # whether activations are computed again
+  cpus = 8                     # that a worker needs, if you know
+  memory = \"64G\"               # of the host that a worker needs
+  gpu_memory = \"30G\"           # of each GPU that a worker needs
   args = [\"--tp\", \"2\"]         # further arguments of the command
-  env = { NCCL_ALGO = \"Ring\" } # variables; not for secrets: other users may see them
+  env = { NCCL_ALGO = \"Ring\" } # variables; other users may see them
 
-The command finds INFILL_PLAN, _DP, _TP, _PP, _ZERO, _OFFLOAD, _GA and _GC in its environment. infill measures the plans on
-the node types where they can run, and may change the plan whenever it changes the size. If the command fails and reports
-that it ran out of memory, infill tries another plan and does not count a failure. From [model] and the needs, infill
+The command finds INFILL_PLAN, _DP, _TP, _PP, _ZERO, _OFFLOAD, _GA and _GC in its environment. infill measures the plans on \
+the node types where they can run, and may change the plan whenever it changes the size. If the command fails and reports \
+that it ran out of memory, infill tries another plan and does not count a failure. From [model] and the needs, infill \
 estimates the speed and the memory of a plan before its first run.";
 
 /// The GPUs that most nodes have.
@@ -62,32 +66,32 @@ pub struct PlansArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum PlansCommand {
-    /// Read a file of plans as `infill run --plans` would, and show its plans
+    /// Read a file as `infill run --plans` would, and show its plans
     Check(CheckPlansArgs),
     /// Print a file of common plans for a model
     Suggest(SuggestPlansArgs),
 }
 
 #[derive(Clone, Debug, Args)]
-#[command(disable_help_flag = true, after_help = HELP.as_str())]
+#[command(after_help = HELP.as_str())]
 struct CheckPlansArgs {
-    #[command(flatten)]
-    table: TableArgs,
     /// The file of plans
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Allowed sizes of the job, as for `infill run --nodes`
-    #[arg(long, value_name = "SIZES", value_parser = AllowedSizes::parse)]
+    #[arg(long, value_name = "NODES", value_parser = AllowedSizes::parse)]
     nodes: Option<AllowedSizes>,
     /// Training processes on each node, as for `infill run`. If torchrun starts them, the number of its GPUs
     #[arg(
         long,
         alias = "nproc-per-node",
-        value_name = "N",
+        value_name = "PROCESSES",
         default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=1024)
     )]
     workers_per_node: u32,
+    #[command(flatten)]
+    table: TableArgs,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -96,16 +100,16 @@ struct ModelShapeArgs {
     #[arg(long, value_name = "MILLIONS", value_parser = parse_parameters)]
     params: f64,
     /// Layers of the model
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_LAYERS)))]
+    #[arg(long, value_name = "LAYERS", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_LAYERS)))]
     layers: u32,
     /// Hidden size of the model
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_HIDDEN)))]
+    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_HIDDEN)))]
     hidden: u32,
     /// Tokens in a sample
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SEQUENCE)))]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SEQUENCE)))]
     sequence: u32,
     /// Samples in a step, over all GPUs
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BATCH)))]
+    #[arg(long, value_name = "SAMPLES", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BATCH)))]
     batch: u32,
 }
 
@@ -114,10 +118,10 @@ struct SuggestPlansArgs {
     #[command(flatten)]
     model: ModelShapeArgs,
     /// Allowed sizes of the job, as for `infill run --nodes`
-    #[arg(long, value_name = "SIZES", value_parser = AllowedSizes::parse)]
+    #[arg(long, value_name = "NODES", value_parser = AllowedSizes::parse)]
     nodes: AllowedSizes,
     /// GPUs on each node; 1 where the sizes count GPUs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "GPUS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     gpus_per_node: u32,
     /// Memory of a GPU in GiB; plans that do not fit are left out
     #[arg(long, value_name = "GIB", value_parser = parse_positive)]
@@ -245,6 +249,7 @@ fn default_format(rows: &[PlanFileRow]) -> &'static str {
 }
 
 fn check_plans(args: &CheckPlansArgs) -> CommandResult {
+    args.table.check_format(COLUMNS)?;
     let file = args.file.display().to_string();
     let plans = ExecPlans::from_argument(&file).map_err(|e| input_failure(&file, e))?;
     let declared = plans
@@ -268,7 +273,9 @@ fn check_plans(args: &CheckPlansArgs) -> CommandResult {
 }
 
 fn input_failure(file: &str, error: impl std::fmt::Display) -> CommandFailure {
-    ProgramExit::Input.caused_by(anyhow::anyhow!("{file}: {error}"))
+    let text = error.to_string();
+    let names_file = text.contains(file);
+    ProgramExit::Input.caused_by(anyhow::anyhow!(if names_file { text } else { format!("{file}: {text}") }))
 }
 
 fn suggest_plans(args: &SuggestPlansArgs) -> CommandResult {
@@ -411,7 +418,6 @@ mod tests {
     }
 
     #[derive(Parser)]
-    #[command(disable_help_flag = true)]
     struct Checked {
         #[command(flatten)]
         check: CheckPlansArgs,

@@ -49,7 +49,7 @@ enum PythonTask {
     /// Install the Python package that belongs to this infill
     #[command(
         after_help = "It goes into the active virtual or conda environment, else into your home directory \
-        (pip install --user).\n\
+        (pip install --user).\n\n\
         No index is asked. `pip install infill` would install another project."
     )]
     Install(InstallArgs),

@@ -11,19 +11,32 @@ use infill_present::{
 
 /// The end of the help text.
 const ABOUT_REHEARSALS: &str = "\
-The command runs on each of --sizes in turn. It gets the signal once it has trained for --train-secs, and must then
-save, exit with code 0, and go on at the next size where it was. It reads and writes its own checkpoint, so let it
-write into a directory of its own. All processes run on this machine, and all of them see all of its GPUs.
+The command runs on each of --sizes in turn. It gets the signal once it has trained for --train-secs. It must then save, \
+exit with code 0, and go on at the next size where it was.
+
+It reads and writes its own checkpoint, so let it write into a directory of its own. All processes run on this machine, and \
+all of them see all of its GPUs.
 
 Exit code: 0 if nothing would go wrong, 1 if something would or the rehearsal was interrupted, 2 for wrong usage.
+
 `--json` prints `runs` and `findings`; a finding has a `kind`, `is_fault` and a `text`.";
 
 /// Flags of `infill rehearse`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = ABOUT_REHEARSALS)]
+#[command(
+    override_usage = "infill rehearse [OPTIONS] [--] <COMMAND> [ARGUMENTS]...",
+    after_help = ABOUT_REHEARSALS
+)]
 pub struct RehearseCommand {
     #[command(flatten)]
     args: RehearseArgs,
+}
+
+impl RehearseCommand {
+    /// The training command with its arguments.
+    pub fn command_words(&self) -> &[String] {
+        &self.args.common.command
+    }
 }
 
 /// Runs `infill rehearse`.

@@ -18,23 +18,24 @@ use infill_present::{
 
 /// Flags of `infill rounds`.
 #[derive(Clone, Debug, Args)]
-#[command(disable_help_flag = true, after_help = HELP.as_str())]
+#[command(after_help = HELP.as_str())]
 pub struct RoundsArgs {
-    #[command(flatten)]
-    table: TableArgs,
-    /// Show at most this many rounds, the newest.
+    /// Show at most this many rounds, the newest
     #[arg(
         short = 'n',
         long,
-        value_name = "LIMIT",
+        value_name = "ROUNDS",
+        help_heading = "Filters",
         default_value_t = DEFAULT_ROUNDS,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ROUNDS)),
     )]
     limit: u32,
     /// Show only rounds before this moment: HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], now-10minutes, or seconds
-    /// since 1970.
-    #[arg(long, value_name = "TIME", value_parser = values::parse_moment)]
+    /// since 1970
+    #[arg(long, value_name = "TIME", value_parser = values::parse_moment, help_heading = "Filters")]
     before: Option<UnixTime>,
+    #[command(flatten)]
+    table: TableArgs,
 }
 
 /// A row of the table: a round, and the present moment.
@@ -107,6 +108,7 @@ fn note_text(row: &RoundRow) -> String {
 
 /// Runs `infill rounds`.
 pub async fn run(args: RoundsArgs, session: &CliSession) -> CommandResult {
+    args.table.check_format(COLUMNS)?;
     let query = RoundsQuery { before: args.before, limit: Some(args.limit) };
     let view: RoundsView = session.daemon_client()?.get_with(routes::ROUNDS, &query).await?;
     if args.table.json {

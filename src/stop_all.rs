@@ -30,9 +30,10 @@ const MAX_IDS: usize = 100;
 Without --now, the daemon is asked to drain first. If it accepts within 5 seconds, its jobs save and leave as long as they \
 need, and nothing else is done. Otherwise Slurm's own commands are run:
 
-1. The malleable partition is set down, so that no job starts.
-2. Jobs that run are requeued. Slurm sends them SIGTERM. Their agents let them save, for agent.preempt_leave_secs.
-3. Wings are cancelled.
+  1. The malleable partition is set down, so that no job starts.
+  2. Jobs that run are requeued. Slurm sends them SIGTERM. Their agents let
+     them save, for agent.preempt_leave_secs.
+  3. Wings are cancelled.
 
 To undo: scontrol update PartitionName=infill State=UP, then infill resume.
 
@@ -168,7 +169,7 @@ async fn run_command(command: &[String]) -> Result<String, String> {
     let running = Command::new(program).args(args).stdin(Stdio::null()).kill_on_drop(true).output();
     match tokio::time::timeout(COMMAND_TIMEOUT, running).await {
         Err(_) => Err(format!("gave no answer in {} s", COMMAND_TIMEOUT.as_secs())),
-        Ok(Err(e)) => Err(e.to_string()),
+        Ok(Err(e)) => Err(format!("cannot run {program}: {e} (Slurm's commands must be in the PATH)")),
         Ok(Ok(out)) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
         Ok(Ok(out)) => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
     }

@@ -9,16 +9,17 @@ use infill_present::{
     exit::CommandFailure,
     hidden::describe_hidden,
     output::DisplayClock,
-    phrases::{self, percent},
+    phrases::{self, percent, status_headline::StatusHeadline},
 };
 
-/// The summary, the problems and the table of jobs.
+/// The headline, the summary, the problems and the table of jobs.
 pub fn status_summary(
     status: &DaemonStatus,
     url: &str,
     when: DisplayClock,
 ) -> Result<String, CommandFailure> {
-    let mut text = summary_head(status, url, when);
+    let headline = StatusHeadline::from_status(status, when);
+    let mut text = format!("{headline}\n\n{}", summary_head(status, url, when));
     if !status.problems.is_empty() {
         text.push_str("\nproblems\n");
         text.extend(status.problems.iter().map(|p| format!("  - {p}\n")));
@@ -122,6 +123,8 @@ mod tests {
         let text =
             status_summary(&samples::sample_status(), "http://ctl:6810", samples::sample_moment()).unwrap();
         insta::assert_snapshot!(text, @r"
+        PROBLEM: node n5 drained after infill left it; acting on 5 nodes; 1 job trains on 2 of 3 idle nodes, 1 waits
+
         daemon  infill 0.1.0 at http://ctl:6810, up 1-01:00:00
         mode    act
         slurm   24.11.5, REST v0.0.42
@@ -163,6 +166,8 @@ mod tests {
             ..all
         };
         insta::assert_snapshot!(status_summary(&status, "http://ctl:6810", samples::sample_moment()).unwrap(), @r"
+        ok: acting on 4 nodes; 1 job trains on 2 of 3 idle nodes; no problem
+
         daemon  infill 0.1.0 at http://ctl:6810, up 1-01:00:00
         mode    act
         slurm   24.11.5, REST v0.0.42
@@ -181,13 +186,16 @@ mod tests {
             slurm: None,
             rest: None,
             last_round: None,
+            started_at: samples::NOW + -3,
             problems: vec![],
             nodes: vec![],
             jobs: vec![],
             ..samples::sample_status()
         };
         insta::assert_snapshot!(status_summary(&status, "http://ctl:6810", samples::sample_moment()).unwrap(), @r"
-        daemon  infill 0.1.0 at http://ctl:6810, up 1-01:00:00
+        starting: no round has ended yet
+
+        daemon  infill 0.1.0 at http://ctl:6810, up 0:03
         mode    observe: plans are made but not carried out
         slurm   unknown, REST unknown
         rounds  none yet

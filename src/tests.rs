@@ -4,11 +4,10 @@ use axum::extract::{Path, Query};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use clap::Parser;
 use serde_json::{Value, json};
 
-use super::args::Cli;
 use super::client::DaemonClient;
+use super::command_line::parse_words;
 use super::{daemon_failure, samples};
 use infill_agent::identity::SlurmIdentity;
 use infill_api::{HistoryView, ProfilesView, RoundView, RoundsQuery, RoundsView, routes};
@@ -77,7 +76,7 @@ async fn round_at(Path(at): Path<i64>) -> Result<Json<RoundView>, (StatusCode, J
 /// The exit code of a command line.
 fn exit(url: &str, line: &str) -> u8 {
     let arguments = format!("infill --url {url} {line}");
-    let cli = Cli::try_parse_from(arguments.split(' ')).unwrap();
+    let cli = parse_words(arguments.split(' ').map(Into::into).collect()).unwrap();
     match super::dispatch_command(cli) {
         Ok(code) => code,
         Err(failure) => failure.exit.code(),
@@ -91,7 +90,7 @@ fn a_command_that_the_daemon_answers_succeeds() {
         "status",
         "status --json",
         "status --once-width 60",
-        "jobs -h -o %i|%r",
+        "jobs --noheader -o %i|%r",
         "jobs --json",
         "gaps -a",
         "nodes",
@@ -104,10 +103,10 @@ fn a_command_that_the_daemon_answers_succeeds() {
         "explain 101 --at now+52weeks",
         "explain n3 --at 1795212617 --json",
         "rounds",
-        "rounds -h -o %t|%n -n 5 --before 22:00",
+        "rounds --noheader -o %t|%n -n 5 --before 22:00",
         "rounds --json",
         "profiles",
-        "profiles -h -o %n|%m -u alice,bob",
+        "profiles --noheader -o %n|%m -u alice,bob",
         "profiles list --json",
         "profiles show bert",
         "profiles show bert -u alice --svg -",
@@ -118,6 +117,12 @@ fn a_command_that_the_daemon_answers_succeeds() {
     ] {
         assert_eq!(exit(&url, line), ProgramExit::Ok.code(), "{line}");
     }
+}
+
+#[test]
+fn a_check_has_the_codes_of_monitoring_plugins() {
+    // The sample has a problem.
+    assert_eq!(exit(&daemon(), "status --check"), 2);
 }
 
 #[test]
@@ -161,7 +166,13 @@ async fn an_order_is_given_only_to_a_daemon_that_proves_itself() {
 fn an_absent_daemon_has_its_own_code() {
     // No one listens on a port that was bound and is free again.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_eq!(exit(&format!("http://{address}"), "status"), ProgramExit::Unreachable.code());
+    let url = format!("http://{address}");
+    assert_eq!(exit(&url, "status"), ProgramExit::Unreachable.code());
+    assert_eq!(exit(&url, "status --check"), 3);
+    // A wrong format needs no daemon to be found.
+    for line in ["jobs -o %Z", "gaps -o %Z", "nodes -o %Z", "rounds -o %Z", "profiles -o %Z"] {
+        assert_eq!(exit(&url, line), ProgramExit::Usage.code(), "{line}");
+    }
 }
 
 #[test]

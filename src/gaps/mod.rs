@@ -19,16 +19,16 @@ use infill_present::{
 
 /// Flags of `infill gaps`.
 #[derive(Clone, Debug, Default, Args)]
-#[command(disable_help_flag = true, after_help = HELP.as_str())]
+#[command(after_help = HELP.as_str())]
 pub struct GapsArgs {
-    /// Show all nodes of the partition, also busy and refused ones.
-    #[arg(short = 'a', long)]
+    /// Show all nodes of the partition, also busy and refused ones
+    #[arg(short = 'a', long, help_heading = "Filters")]
     all: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
     #[command(flatten)]
     table: TableArgs,
     #[command(flatten)]
-    filter: FilterArgs,
-    #[command(flatten, next_help_heading = "Statistics of a log, without a daemon")]
     log: LogArgs,
 }
 
@@ -145,6 +145,7 @@ pub async fn run(args: GapsArgs, session: &CliSession) -> CommandResult {
             ProgramExit::Usage.caused_by(anyhow::anyhow!("--nodes needs a log: --log FILE or --idle FILE"))
         );
     }
+    args.table.check_format(COLUMNS)?;
     let status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve_me()?;
     if let Some(name) =

@@ -17,10 +17,14 @@ pub struct HistoryArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum HistoryCommand {
-    /// Predict the run times of a log's jobs in their order, and show how accurate this is; needs no daemon
+    /// Predict the run times of a log's jobs, and show how accurate this is
+    ///
+    /// The jobs are predicted in their order, each from those before it. This needs no daemon.
     Check(history_check::HistoryCheckArgs),
-    /// Import ended jobs of all partitions but the malleable one from Slurm's accounting; for administrators.
-    /// Jobs that the daemon has already are kept, so the import can be repeated
+    /// Import ended jobs from Slurm's accounting; for administrators
+    ///
+    /// Jobs of the malleable partition are left out. Jobs that the daemon has already are kept, so the import
+    /// can be repeated.
     Import(import::ImportHistoryArgs),
 }
 

@@ -18,15 +18,15 @@ use infill_present::{
 
 /// Flags of `infill profiles list`.
 #[derive(Clone, Debug, Default, Args)]
-#[command(disable_help_flag = true, after_help = HELP.as_str())]
+#[command(after_help = HELP.as_str())]
 pub struct ListProfilesArgs {
-    #[command(flatten)]
-    table: TableArgs,
-    /// Show only profiles of this name.
-    #[arg(short = 'n', long, value_name = "NAME")]
+    /// Show only profiles of this name
+    #[arg(short = 'n', long, value_name = "NAME", help_heading = "Filters")]
     name: Option<String>,
     #[command(flatten)]
     choose: SelectionArgs,
+    #[command(flatten)]
+    table: TableArgs,
 }
 
 /// A row of the table: a profile, and the time zone.
@@ -126,6 +126,7 @@ fn measured_sizes(view: &ProfileView) -> String {
 
 /// Runs `infill profiles list`.
 pub async fn list_profiles(args: ListProfilesArgs, session: &CliSession) -> CommandResult {
+    args.table.check_format(COLUMNS)?;
     let filters = args.choose.profile_filters(args.name)?;
     let profiles = selection::fetch_profiles(&session.daemon_client()?, &filters).await?;
     if args.table.json {

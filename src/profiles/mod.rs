@@ -1,6 +1,5 @@
 //! `infill profiles`: shows, exports, imports and deletes the measurements of recurring jobs.
 
-mod help;
 mod history;
 mod list;
 mod selection;
@@ -14,7 +13,7 @@ use infill_present::exit::CommandResult;
 
 /// Flags of `infill profiles`.
 #[derive(Clone, Debug, Args)]
-#[command(disable_help_flag = true, args_conflicts_with_subcommands = true, after_help = list::HELP.as_str())]
+#[command(args_conflicts_with_subcommands = true, after_help = list::HELP.as_str())]
 pub struct ProfilesArgs {
     #[command(subcommand)]
     action: Option<ProfilesAction>,
@@ -27,13 +26,15 @@ pub struct ProfilesArgs {
 enum ProfilesAction {
     /// List profiles (this is the default)
     List(list::ListProfilesArgs),
-    /// Draw the curves of the profiles with a name, and list their measurements
+    /// Draw the curves of the profiles with a name, and their measurements
     Show(show::ShowProfilesArgs),
     /// Print profiles for `import`, or as a table of measured sizes
     Export(transfer::ExportProfilesArgs),
-    /// Import the output of `export`; it replaces profiles of the same user, name, node type and plan
+    /// Import the output of `export`
+    ///
+    /// It replaces profiles of the same user, name, node type and plan.
     Import(transfer::ImportProfilesArgs),
-    /// Delete profiles with their measurements; their jobs are then measured again
+    /// Delete profiles; their jobs are then measured again
     Forget(transfer::ForgetProfilesArgs),
 }
 

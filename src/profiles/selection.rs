@@ -9,17 +9,18 @@ use infill_present::{exit::CommandFailure, filter};
 
 /// The flags that select profiles. A profile must satisfy all that are given.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Filters")]
 pub struct SelectionArgs {
-    /// Select only my profiles.
+    /// Select only my profiles
     #[arg(long, conflicts_with = "user")]
     me: bool,
-    /// Select only profiles of these users.
-    #[arg(short = 'u', long, value_name = "USER", value_delimiter = ',')]
+    /// Select only profiles of these users
+    #[arg(short = 'u', long, value_name = "USER,…", value_delimiter = ',')]
     user: Vec<String>,
-    /// Select only profiles of this node type.
+    /// Select only profiles of this node type
     #[arg(long, value_name = "TYPE")]
     node_type: Option<String>,
-    /// Select only profiles of this execution plan.
+    /// Select only profiles of this execution plan
     #[arg(long, value_name = "PLAN")]
     exec_plan: Option<String>,
 }

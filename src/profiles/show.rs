@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use super::help::HelpArgs;
 use super::selection::{self, SelectionArgs};
 use crate::session::CliSession;
 use infill_advisor::SizeEstimate;
@@ -35,16 +34,14 @@ pub struct ShowProfilesArgs {
     pub(super) choose: SelectionArgs,
     /// Draw the curves into this SVG file instead, `-` for standard output. Several curves are first drawn on
     /// the same axes
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    #[arg(long, value_name = "FILE", conflicts_with = "json", help_heading = "Output")]
     svg: Option<PathBuf>,
     /// List the last measurements instead
-    #[arg(long, conflicts_with = "svg")]
+    #[arg(long, conflicts_with = "svg", help_heading = "Output")]
     pub(super) history: bool,
     /// Print the whole document as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
-    #[command(flatten)]
-    help: HelpArgs,
 }
 
 /// Time zone, width and colours of the output.

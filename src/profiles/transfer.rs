@@ -7,7 +7,6 @@ use anyhow::Context;
 use clap::{ArgGroup, Args};
 use serde::{Deserialize, Serialize};
 
-use super::help::HelpArgs;
 use super::selection::{self, SelectionArgs};
 use crate::session::CliSession;
 use infill_api::{
@@ -29,15 +28,13 @@ const MAX_BYTES: u64 = 64 * 1024 * 1024;
 #[derive(Clone, Debug, Args)]
 pub struct ExportProfilesArgs {
     /// Export only profiles of this name
-    #[arg(short = 'n', long, value_name = "NAME")]
+    #[arg(short = 'n', long, value_name = "NAME", help_heading = "Filters")]
     name: Option<String>,
     #[command(flatten)]
     choose: SelectionArgs,
     /// Print CSV with a row for each measured size, for `infill advise` and spreadsheets
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     csv: bool,
-    #[command(flatten)]
-    help: HelpArgs,
 }
 
 /// Flags of `infill profiles import`.
@@ -45,8 +42,6 @@ pub struct ExportProfilesArgs {
 pub struct ImportProfilesArgs {
     /// Output of `infill profiles export`; `-` for standard input
     file: PathBuf,
-    #[command(flatten)]
-    help: HelpArgs,
 }
 
 /// Flags of `infill profiles forget`.
@@ -54,15 +49,13 @@ pub struct ImportProfilesArgs {
 #[command(group = ArgGroup::new("which").required(true).multiple(true).args(["name", "me", "user", "node_type", "exec_plan", "all"]))]
 pub struct ForgetProfilesArgs {
     /// Delete only profiles of this name
-    #[arg(short = 'n', long, value_name = "NAME")]
+    #[arg(short = 'n', long, value_name = "NAME", help_heading = "Filters")]
     name: Option<String>,
     #[command(flatten)]
     choose: SelectionArgs,
     /// Delete all profiles of all users; for administrators
-    #[arg(long, conflicts_with_all = ["name", "me", "user", "node_type", "exec_plan"])]
+    #[arg(long, conflicts_with_all = ["name", "me", "user", "node_type", "exec_plan"], help_heading = "Filters")]
     all: bool,
-    #[command(flatten)]
-    help: HelpArgs,
 }
 
 /// The document that `export` prints and `import` reads.

@@ -38,7 +38,7 @@ fn each_task_of_an_array_is_a_malleable_job() {
     assert!(waits.contains(&format!("in squeue {array}_[")) && waits.contains("at most 3"), "{waits}");
     let runs = site.must("alice", &["infill", "explain", &format!("{array}_3")]);
     assert!(runs.contains(&format!("in squeue {array}_3 (sweep) of alice:")), "{runs}");
-    let table = site.must("alice", &["infill", "jobs", "-j", &array.to_string(), "-h", "-o", "%i"]);
+    let table = site.must("alice", &["infill", "jobs", "-j", &array.to_string(), "--noheader", "-o", "%i"]);
     assert!(table.lines().any(|name| name == format!("{array}_0")), "{table}");
     let mut most = 0;
     site.until("all tasks to end", 240.0, || {

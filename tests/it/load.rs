@@ -275,8 +275,13 @@ async fn poll(talk: Talk, job: u32) {
 
 /// Reports leaving again and again. Returns how often it was accepted.
 async fn leave(talk: Talk, job: u32, until: Instant) -> u64 {
-    let report =
-        AgentReport { job: JobId(job), node: node(job), events: vec![AgentEvent::Leaving], gpus: None };
+    let report = AgentReport {
+        job: JobId(job),
+        node: node(job),
+        events: vec![AgentEvent::Leaving],
+        gpus: None,
+        number: None,
+    };
     let mut said = 0;
     while Instant::now() < until {
         // In a loop it is refused most of the time.

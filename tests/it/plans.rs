@@ -72,8 +72,10 @@ fn compare_with_one_process(site: &Site, job: u32) -> f64 {
 }
 
 fn check_plans(site: &Site) {
-    let seen = site
-        .must("alice", &["infill", "plans", "check", "/scratch/plans.toml", "-h", "-o", "%p %s %t %z %a %c"]);
+    let seen = site.must(
+        "alice",
+        &["infill", "plans", "check", "/scratch/plans.toml", "--noheader", "-o", "%p %s %t %z %a %c"],
+    );
     let seen: Vec<Vec<&str>> = seen.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
         seen,

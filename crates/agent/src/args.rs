@@ -1,5 +1,7 @@
 //! The command lines of `infill run` and `infill worker`.
 
+mod headings;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -16,6 +18,8 @@ use infill_model::{
     MOST_GPUS_A_NODE, NodeName, RequestedSize, RescaleCosts, RunSpec, ScalingCurve, is_valid_rate,
 };
 
+pub use self::headings::GLOBAL_OPTIONS;
+use self::headings::{MEASUREMENTS, PROCESSES, PROGRESS, SAVING, SIZE, WITHOUT_DAEMON};
 use super::container::ContainerArgs;
 use super::exec_plans::ExecPlans;
 use super::identity;
@@ -36,6 +40,10 @@ const MAX_LOCAL_RANKS: u32 = MOST_GPUS_A_NODE;
 
 /// Runs a training command as a malleable job
 #[derive(Args, Clone, Debug)]
+#[command(
+    override_usage = "infill run [OPTIONS] [--] <COMMAND> [ARGUMENTS]...",
+    after_help = headings::ABOUT_COMMANDS
+)]
 pub struct RunArgs {
     /// The flags that are declared to the daemon.
     #[command(flatten)]
@@ -44,7 +52,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub common: CommandArgs,
     /// Train alone, on the lead's one node, while the daemon is away and there is no other way to train
-    #[arg(long)]
+    #[arg(long, help_heading = WITHOUT_DAEMON)]
     pub alone: bool,
     /// Set by infill itself when it starts again as a job step.
     #[arg(long, hide = true)]
@@ -83,39 +91,39 @@ impl LeastRate {
 #[derive(Args, Clone, Debug)]
 pub struct SpecArgs {
     /// Numbers of nodes that the job may run on: 4, 2-8 or 1,2,4,8 [default: as submitted]
-    #[arg(long, value_name = "SIZES", value_parser = parse_sizes)]
+    #[arg(long, value_name = "NODES", value_parser = parse_sizes, help_heading = SIZE)]
     pub nodes: Option<AllowedSizes>,
     /// In a job of the main queue: train on its own nodes and on this many idle nodes more (1-16), which are
     /// given back when others want them
-    #[arg(long, value_name = "SIZES", value_parser = parse_sizes, conflicts_with = "nodes")]
+    #[arg(long, value_name = "NODES", value_parser = parse_sizes, conflicts_with = "nodes", help_heading = SIZE)]
     pub extend: Option<AllowedSizes>,
     /// Known throughput by number of nodes: 1:10,2:19,4:35 (samples a second)
-    #[arg(long, value_name = "NODES:RATE,…", value_parser = parse_curve)]
+    #[arg(long, value_name = "NODES:RATE,…", value_parser = parse_curve, help_heading = MEASUREMENTS)]
     pub curve: Option<ScalingCurve>,
-    /// Known seconds without useful work when growing, shrinking and starting: 18,12,18
-    #[arg(long, value_name = "UP,DOWN,START", value_parser = parse_costs)]
+    /// Known seconds without useful work when growing, shrinking and starting, such as 18,12,18
+    #[arg(long, value_name = "UP,DOWN,START", value_parser = parse_costs, help_heading = MEASUREMENTS)]
     pub costs: Option<RescaleCosts>,
     /// Lowest rate that the job should have while others have more than their smallest size: samples a
     /// second, or the rate of its first plan at the size that was requested from sbatch (asked) or that is
     /// given here (asked:4)
-    #[arg(long, value_name = "RATE|asked[:NODES]", value_parser = parse_at_least)]
+    #[arg(long, value_name = "RATE|asked[:NODES]", value_parser = parse_at_least, help_heading = SIZE)]
     pub at_least: Option<LeastRate>,
     /// Failures of the command that are retried before the job fails; rescaling never counts
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "COUNT", default_value_t = 3, help_heading = SAVING)]
     pub max_restarts: u32,
     /// Name under which measurements of this job are kept [default: from the command line]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = MEASUREMENTS)]
     pub profile: Option<String>,
     /// Parameters of the command that change its speed, such as layers,hidden: trials with the same values
     /// share their measurements
-    #[arg(long, value_name = "PARAMETERS")]
+    #[arg(long, value_name = "PARAMETER,…", help_heading = MEASUREMENTS)]
     pub profile_by: Option<ProfileParameters>,
     /// Whether each node works on a batch of its own, or all nodes share one [default: recognised]
-    #[arg(long, value_parser = batch_modes(), default_value_t = BatchMode::Auto, hide_default_value = true)]
+    #[arg(long, value_name = "MODE", value_parser = batch_modes(), default_value_t = BatchMode::Auto, hide_default_value = true, help_heading = MEASUREMENTS)]
     pub batch: BatchMode,
     /// How long the model's layers take on one GPU, as `infill.profile_layers` in Python writes it: where the
     /// job never ran, its rate is estimated from this
-    #[arg(long, value_name = "FILE", value_parser = layer_profile::read_layer_profile)]
+    #[arg(long, value_name = "FILE", value_parser = layer_profile::read_layer_profile, help_heading = MEASUREMENTS)]
     pub layers: Option<Arc<LayerProfile>>,
 }
 
@@ -140,50 +148,50 @@ fn batch_modes() -> impl TypedValueParser<Value = BatchMode> {
 #[derive(Args, Clone, Debug)]
 pub struct CommandArgs {
     /// Signal that asks the command to save and exit, sent to all its processes
-    #[arg(long, value_name = "NAME", default_value = "USR1")]
+    #[arg(long, value_name = "NAME", default_value = "USR1", help_heading = SAVING)]
     pub signal: RunSignal,
     /// Seconds that the command gets to save and exit before it is killed
-    #[arg(long, value_name = "SECS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
+    #[arg(long, value_name = "SECS", default_value_t = 60, help_heading = SAVING, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
     pub grace: u32,
     /// Number of processes of the command on each node, one for each local rank [default: one for each GPU of
     /// a whole node, else 1]; torchrun and similar launchers are started once and get the number
-    #[arg(long, alias = "nproc-per-node", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LOCAL_RANKS as i64))]
+    #[arg(long, alias = "nproc-per-node", value_name = "PROCESSES", help_heading = PROCESSES, value_parser = clap::value_parser!(u32).range(1..=MAX_LOCAL_RANKS as i64))]
     pub workers_per_node: Option<u32>,
     /// The number without that flag, once the agent knows its node.
     #[arg(skip = 1u32)]
     pub default_ranks: u32,
     /// Read progress from the command's output: a regular expression with groups samples (since the last
     /// line) or seen (in all so far), step, loss and total
-    #[arg(long, value_name = "REGEX", value_parser = parse_regex)]
+    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = PROGRESS)]
     pub progress_regex: Option<Regex>,
     /// Execution plans among which infill chooses, as `infill plans --help` describes them
-    #[arg(long, value_name = "FILE", value_parser = ExecPlans::from_argument)]
+    #[arg(long, value_name = "FILE", value_parser = ExecPlans::from_argument, help_heading = MEASUREMENTS)]
     pub plans: Option<ExecPlans>,
     /// Shell command that prepares each node before the training command runs there, such as one that copies
     /// data. A node where it fails is given back
-    #[arg(long, value_name = "CMD")]
+    #[arg(long, value_name = "SHELL_COMMAND", help_heading = PROCESSES)]
     pub on_node: Option<String>,
     /// Seconds after which the command of --on-node is ended, and its node given back
-    #[arg(long, value_name = "SECS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SETUP_SECS)))]
+    #[arg(long, value_name = "SECS", default_value_t = 600, help_heading = PROCESSES, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SETUP_SECS)))]
     pub on_node_secs: u32,
     /// The container in which the command runs.
     #[command(flatten)]
     pub container: ContainerArgs,
     /// Do not put the rank before each line of output
-    #[arg(long)]
+    #[arg(long, help_heading = PROGRESS)]
     pub no_prefix: bool,
     /// Seconds without the daemon after which a lead that has nothing to run trains alone (--alone) or logs
     /// that it waits, and a wing gives its node back
-    #[arg(long, value_name = "SECS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
+    #[arg(long, value_name = "SECS", default_value_t = 600, help_heading = WITHOUT_DAEMON, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
     pub daemon_patience: u32,
-    /// Where the daemon listens [default: agent.url of the configuration]
-    #[arg(long, value_name = "URL", env = "INFILL_URL")]
+    /// The daemon's URL [default: agent.url of the configuration]
+    #[arg(long, value_name = "URL", env = "INFILL_URL", hide_env_values = true, help_heading = GLOBAL_OPTIONS, display_order = 902)]
     pub url: Option<String>,
     /// The configuration file that the global flags name, for settings that have no flag here.
     #[arg(skip)]
     pub config: Option<PathBuf>,
-    /// The training command
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// The training command with its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND", help_heading = None)]
     pub command: Vec<String>,
 }
 

@@ -25,7 +25,7 @@ const CODE_NOT_FOUND: i32 = 127;
 const CODE_CANNOT_RUN: i32 = 126;
 
 /// The exit code that shells report for a process that died of a signal, less the signal's number.
-const SIGNAL_CODE_BASE: i32 = 128;
+pub(crate) const SIGNAL_CODE_BASE: i32 = 128;
 
 /// When one local rank fails, the others wait for it in vain. They get SIGTERM and this much time.
 const FAILED_PEERS_GRACE: Duration = Duration::from_secs(5);

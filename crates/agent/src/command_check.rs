@@ -23,7 +23,7 @@ pub(crate) fn find_obstacle(command: &[String], step_tasks: Option<u32>) -> Opti
     if let Some(tasks) = step_tasks.filter(|tasks| *tasks > 1) {
         return Some(format!(
             "srun has started `infill run` {tasks} times, and it must run once: leave out srun, and use \
-             --nproc-per-node={tasks} for several processes on each node"
+             --workers-per-node={tasks} for several processes on each node"
         ));
     }
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -50,7 +50,7 @@ fn job_program_obstacle(program: &str, words: &[&str]) -> String {
             .to_owned(),
         "srun" => {
             "leave out srun: infill starts the command on each node itself. For several processes on each \
-             node use `infill run --nproc-per-node=N -- CMD`"
+             node use `infill run --workers-per-node=N -- CMD`"
                 .to_owned()
         }
         _ => format!("infill run needs the training command itself, and {program} only submits one"),
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn commands_that_cannot_be_malleable_are_refused_with_what_to_change() {
         for (command, expected) in [
-            ("srun python train.py", "--nproc-per-node=N"),
+            ("srun python train.py", "--workers-per-node=N"),
             ("env A=1 /opt/slurm/bin/srun -n 4 python train.py", "leave out srun"),
             ("srun --container-image=x.sqsh python train.py", "--container IMAGE"),
             ("sbatch train.sh", "sbatch only submits"),
@@ -109,6 +109,6 @@ mod tests {
     fn infill_run_must_not_run_several_times_in_one_step() {
         let command = ["python".to_owned()];
         assert_eq!(find_obstacle(&command, Some(1)), None);
-        assert!(find_obstacle(&command, Some(4)).is_some_and(|said| said.contains("--nproc-per-node=4")));
+        assert!(find_obstacle(&command, Some(4)).is_some_and(|said| said.contains("--workers-per-node=4")));
     }
 }

@@ -5,6 +5,7 @@
 //! pass by themselves unless a flag clears them. Signals reach all processes of the command, inside and
 //! outside: these runtimes have no daemon, so that all processes are ours, and marked by a variable.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
@@ -12,6 +13,7 @@ use clap::{Args, ValueEnum};
 use super::command::{EnvVariable, LaunchSpec};
 use super::launcher_detection;
 use super::processes::MARK_VARIABLE;
+use super::program_search::is_in_path;
 
 /// Flags of Apptainer and Singularity with which only variables with a prefix get inside.
 const CLEARING_FLAGS: [&str; 6] = ["-e", "--cleanenv", "-C", "--containall", "--compat", "--no-env"];
@@ -32,12 +34,13 @@ pub enum ContainerRuntime {
 
 /// The container in which the command runs.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Container")]
 pub struct ContainerArgs {
     /// Run the command in a container of this image, on all nodes
     #[arg(long, value_name = "IMAGE")]
     pub container: Option<String>,
     /// The program that runs the container [default: the first of these that is installed]
-    #[arg(long, value_enum, requires = "container")]
+    #[arg(long, value_name = "RUNTIME", value_enum, requires = "container")]
     pub container_runtime: Option<ContainerRuntime>,
     /// A further option for that program, such as --container-option=--bind=/data; may be repeated
     #[arg(long, value_name = "OPTION", requires = "container", allow_hyphen_values = true)]
@@ -67,11 +70,9 @@ impl ContainerRuntime {
 
     /// The first runtime in one of these directories (`PATH`); Apptainer if there is none, so that the error
     /// names it.
-    fn find_installed(path: &str) -> ContainerRuntime {
-        let is_installed = |runtime: &&ContainerRuntime| {
-            path.split(':').any(|dir| !dir.is_empty() && Path::new(dir).join(runtime.program()).is_file())
-        };
-        ContainerRuntime::ALL.iter().find(is_installed).copied().unwrap_or(ContainerRuntime::Apptainer)
+    fn find_installed(path: &OsStr) -> ContainerRuntime {
+        let installed = ContainerRuntime::ALL.into_iter().find(|runtime| is_in_path(path, runtime.program()));
+        installed.unwrap_or(ContainerRuntime::Apptainer)
     }
 
     /// The runtime that a command starts itself.
@@ -95,7 +96,7 @@ impl ContainerArgs {
     /// the agent's private directory.
     pub(crate) fn wrap_launch(&self, mut launch: LaunchSpec, home: &Path) -> LaunchSpec {
         let given = self.container.as_ref().map(|image| {
-            let path = std::env::var("PATH").unwrap_or_default();
+            let path = std::env::var_os("PATH").unwrap_or_default();
             (self.container_runtime.unwrap_or_else(|| ContainerRuntime::find_installed(&path)), image)
         });
         let Some(runtime) = given.map(|(runtime, _)| runtime).or(ContainerRuntime::of_command(&launch.words))
@@ -103,10 +104,11 @@ impl ContainerArgs {
             return launch;
         };
         let clears = self.container_option.iter().chain(&launch.words).any(|word| clears_variables(word));
+        let bind = bind_variable(runtime, home);
         for (_, variables) in &mut launch.ranks {
             let inside = inside_variables(runtime, variables, &launch.mark, clears);
             variables.extend(inside);
-            variables.extend(bind_variable(runtime, home));
+            variables.extend(bind.clone());
         }
         if let Some((runtime, image)) = given {
             let names: Vec<&str> = launch
@@ -251,12 +253,12 @@ mod tests {
     fn the_runtime_that_is_installed_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let path = format!("/no/such:{}", dir.path().display());
-        assert_eq!(ContainerRuntime::find_installed(&path), ContainerRuntime::Apptainer);
+        assert_eq!(ContainerRuntime::find_installed(OsStr::new(&path)), ContainerRuntime::Apptainer);
         for (program, runtime) in
             [("enroot", ContainerRuntime::Enroot), ("singularity", ContainerRuntime::Singularity)]
         {
             std::fs::write(dir.path().join(program), "").unwrap();
-            assert_eq!(ContainerRuntime::find_installed(&path), runtime);
+            assert_eq!(ContainerRuntime::find_installed(OsStr::new(&path)), runtime);
         }
     }
 }

@@ -15,14 +15,15 @@ use tokio::time::Instant;
 
 use super::http_client;
 use super::node_network::{self, free_port};
+use super::outbox::EventBatch;
 use infill_api::{
-    AgentHello, AgentPoll, AgentReport, AgentRole, AgentWelcome, BodyProof, Capability, CapabilitySet,
-    ErrorBody, MAX_POLL_SECS, PROTOCOL, RawAssignment, ReportReceipt,
+    AgentHello, AgentPoll, AgentRole, AgentWelcome, BodyProof, Capability, CapabilitySet, ErrorBody,
+    MAX_POLL_SECS, PROTOCOL, RawAssignment, ReportReceipt,
     addresses::{self, DaemonAddresses},
     daemon_urls, headers, routes,
     seal::request_digest,
 };
-use infill_model::{AgentEvent, Credential, GpuUse, JobId, NodeName, RunSpec, error_causes};
+use infill_model::{Credential, GpuUse, JobId, NodeName, RunSpec, error_causes};
 
 use super::identity::{IdentityError, IdentityProvider, ProofPurpose};
 use super::signed_session::{self, DaemonAnswer, DaemonSession};
@@ -272,11 +273,10 @@ impl DaemonLink {
     ///
     /// # Errors
     /// When the hello or the request fails.
-    pub async fn send_report(&self, events: Vec<AgentEvent>) -> Result<Vec<String>, LinkError> {
+    pub async fn send_report(&self, batch: EventBatch) -> Result<Vec<String>, LinkError> {
         let _permit = self.request_gate.read().await;
         let RequestContext { session, node, epoch } = self.request_context().await?;
-        let gpus = self.state().gpus;
-        let body = AgentReport { job: self.config.job, node, events, gpus };
+        let body = batch.into_report(self.config.job, node, self.state().gpus);
         let answer: Result<serde_json::Value, _> =
             self.send_to_any(routes::AGENT_REPORT, &session, &body, ANSWER_TIMEOUT).await;
         self.forget_if_unknown(&answer, epoch).await;

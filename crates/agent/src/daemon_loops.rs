@@ -52,9 +52,9 @@ pub(crate) async fn report_loop(link: Arc<DaemonLink>, outbox: Arc<EventOutbox>)
     let mut backoff = Backoff::new();
     let mut unknown_names = UnknownNames::default();
     loop {
-        let events = outbox.take().await;
-        let count = events.len();
-        match link.send_report(events).await {
+        let batch = outbox.take().await;
+        let count = batch.events.len();
+        match link.send_report(batch).await {
             Ok(unknown) => {
                 unknown_names.warn_once(
                     "the daemon is older than this infill and drops what it does not know",

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use super::args::CommandArgs;
 use super::daemon_link::DaemonLink;
 use super::node_gpus::{GPUS_ON_NODE_VARIABLE, HELD_VARIABLE, gpus_in};
+use super::program_search::is_in_path;
 use super::slurm_programs::run_program;
 use infill_model::GpuUse;
 
@@ -88,25 +89,37 @@ fn count_devices(list: &str) -> u32 {
 
 /// Warns if the command of this generation leaves GPUs unused, and reports to the daemon what was seen.
 pub(crate) async fn watch_use(expected: ExpectedUse, link: Arc<DaemonLink>, generation: u64) {
-    let mut used = None;
-    for pause in LOOKS_AFTER {
-        if used.is_none() && !is_installed(NVIDIA_SMI) {
-            break;
-        }
-        sleep(pause).await;
-        let Some(seen) = look(Path::new(NVIDIA_SMI), expected).await else { break };
-        if link.running_generation() != Some(generation) {
-            return;
-        }
-        link.set_gpu_use(Some(GpuUse { held: expected.held, used: seen }));
-        used = Some(seen);
-        if seen >= expected.held {
-            return;
-        }
-    }
-    if let Some(warning) = expected.warning(used.unwrap_or(expected.gpu_use().used)) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let smi = is_in_path(&path, NVIDIA_SMI).then_some(Path::new(NVIDIA_SMI));
+    let is_current = || link.running_generation() == Some(generation);
+    let report = |seen| link.set_gpu_use(Some(seen));
+    if let Some(warning) = unused_gpus(expected, smi, is_current, report).await {
         WARNED.call_once(|| tracing::warn!("{warning}"));
     }
+}
+
+/// The warning about unused GPUs, if the generation is still the current one. `report` gets what was seen.
+async fn unused_gpus(
+    expected: ExpectedUse,
+    nvidia_smi: Option<&Path>,
+    is_current: impl Fn() -> bool,
+    report: impl Fn(GpuUse),
+) -> Option<String> {
+    let mut used = None;
+    for (pause, smi) in LOOKS_AFTER.into_iter().zip(nvidia_smi.into_iter().cycle()) {
+        sleep(pause).await;
+        let seen = look(smi, expected).await;
+        if !is_current() {
+            return None;
+        }
+        let Some(seen) = seen else { break };
+        report(GpuUse { held: expected.held, used: seen });
+        used = Some(seen);
+        if seen >= expected.held {
+            return None;
+        }
+    }
+    expected.warning(used.unwrap_or(expected.gpu_use().used))
 }
 
 /// The number of GPUs on which a process runs; `None` if that cannot be seen. Parts of GPUs (MIG) are shown
@@ -125,12 +138,6 @@ async fn look(nvidia_smi: &Path, expected: ExpectedUse) -> Option<u32> {
 fn busy_gpus(text: &str) -> u32 {
     let gpus: BTreeSet<&str> = text.lines().map(str::trim).filter(|line| line.starts_with("GPU-")).collect();
     u32::try_from(gpus.len()).unwrap_or(u32::MAX)
-}
-
-/// Whether a program is in a folder of `PATH`.
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 #[cfg(test)]
@@ -191,6 +198,17 @@ mod tests {
         assert_eq!(look(&dir.path().join("missing"), expected).await, None);
         let one = ExpectedUse { held: 1, ..expected };
         assert_eq!(look(&smi, one).await, Some(1), "another job's GPU on a shared node");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_warning_is_about_a_command_that_no_longer_runs() {
+        let expected = expected("-- python t.py", &[(GPUS_ON_NODE_VARIABLE, "4")]).unwrap();
+        let missing = Path::new("/no/such/nvidia-smi");
+        let warned = async |is_current: bool| {
+            unused_gpus(expected, Some(missing), || is_current, |_| ()).await.is_some()
+        };
+        assert!(warned(true).await && !warned(false).await);
+        assert!(unused_gpus(expected, None, || true, |_| ()).await.is_some(), "nothing to look with");
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn flag_of(word: &str) -> &str {
 }
 
 /// The command without `env NAME=VALUE …` before it.
-fn skip_env<'a, 'w>(words: &'w [&'a str]) -> &'w [&'a str] {
+pub(crate) fn skip_env<'a, 'w>(words: &'w [&'a str]) -> &'w [&'a str] {
     match words.split_first() {
         Some((program, rest)) if file_name(program) == "env" => {
             let set = rest.iter().take_while(|word| !word.starts_with('-') && word.contains('=')).count();

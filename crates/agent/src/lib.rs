@@ -62,6 +62,7 @@ mod output;
 mod package_version;
 mod processes;
 mod profile_family;
+mod program_search;
 mod progress;
 mod rehearsal;
 mod run_signal;
@@ -90,11 +91,12 @@ mod tests;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use tokio::sync::mpsc;
 
 use infill_api::AgentRole;
 use infill_model::{JobId, NodeName, RunSpec};
 
-pub use args::{CommandArgs, RunArgs, SpecArgs, WorkerArgs};
+pub use args::{CommandArgs, GLOBAL_OPTIONS, RunArgs, SpecArgs, WorkerArgs};
 pub use container::{ContainerArgs, ContainerRuntime};
 pub use exec_plans::{ExecPlans, PlansError, RunPlan};
 pub use extended_allocation::{OwnNodeArgs, run_own_node};
@@ -216,7 +218,9 @@ async fn run_lead(
         error: args.error_file,
     };
     let parts = LeadParts { spec, wings, alone, own };
-    match node_setup::prepare_node(&args.common, context.job, &context, SlurmPrograms::default()).await {
+    let mut signals = signals::listen_for_signals().context("cannot listen for signals")?;
+    let programs = SlurmPrograms::default();
+    match node_setup::prepare_node(&args.common, context.job, &context, programs, &mut signals).await {
         Ok(()) => {}
         Err(SetupFailure::Left) => return Ok(WorkerResult { code: signals::EXIT_TERMINATED, left: true }),
         Err(failure) => {
@@ -224,7 +228,7 @@ async fn run_lead(
             args.common.command = failure.failing_command();
         }
     }
-    serve(context, AgentRole::Lead, args.common, home, Some(parts)).await
+    serve(context, AgentRole::Lead, args.common, home, Some(parts), signals).await
 }
 
 /// `infill worker`: runs one worker of a wing. Returns the exit code for the process.
@@ -241,7 +245,9 @@ pub async fn worker(args: WorkerArgs) -> anyhow::Result<i32> {
         Ok(home) => home,
         Err(failure) => return failure.report_failure(lead, &args.common, context).await,
     };
-    match node_setup::prepare_node(&args.common, lead, &context, SlurmPrograms::default()).await {
+    let mut signals = signals::listen_for_signals().context("cannot listen for signals")?;
+    match node_setup::prepare_node(&args.common, lead, &context, SlurmPrograms::default(), &mut signals).await
+    {
         Ok(()) => {}
         Err(SetupFailure::Left) => {
             home.remove();
@@ -253,16 +259,18 @@ pub async fn worker(args: WorkerArgs) -> anyhow::Result<i32> {
             return failure.report_failure(lead, &args.common, context).await;
         }
     }
-    Ok(serve(context, AgentRole::Wing { lead }, args.common, Some(home), None).await?.code)
+    Ok(serve(context, AgentRole::Wing { lead }, args.common, Some(home), None, signals).await?.code)
 }
 
 /// Sets up a worker and lets it serve until its end. If no private directory is `given`, it makes one.
+/// `signals` has those that came while the node was prepared.
 async fn serve(
     context: SlurmContext,
     role: AgentRole,
     common: CommandArgs,
     given: Option<RuntimeDir>,
     lead: Option<LeadParts>,
+    signals: mpsc::Receiver<signals::AgentSignal>,
 ) -> anyhow::Result<WorkerResult> {
     // The given directory of a lead stays: the batch script's agent reads there how the lead ended.
     let removes_home = given.is_none() || role != AgentRole::Lead;
@@ -283,8 +291,6 @@ async fn serve(
         identity: Box::new(common.slurm_identity()),
     })?;
     let submitter = wings.map(|job| WingSubmitter::new(job, home.wing_notes(), SlurmPrograms::default()));
-    // This comes before anything that takes time, so that we miss no signal.
-    let signals = signals::listen_for_signals().context("cannot listen for signals")?;
     let cpus = cpu_binding::keep_to_share(&context, &SlurmPrograms::default(), env_variable).await;
     let patience = common.daemon_patience();
     let config = WorkerConfig {

@@ -14,7 +14,7 @@ use super::args::CommandArgs;
 use super::command::{LaunchSpec, RunningCommand};
 use super::output::OutputForwarder;
 use super::progress::ProgressTally;
-use super::signals::{AgentSignal, listen_for_signals};
+use super::signals::AgentSignal;
 use super::slurm_context::SlurmContext;
 use super::slurm_programs::SlurmPrograms;
 use super::time_limit;
@@ -34,7 +34,7 @@ pub(crate) enum SetupFailure {
     TimedOut(u32),
     /// The node is wanted, or the job's time is up.
     Left,
-    /// This process could not listen for signals or write output.
+    /// This process could not write output.
     Unable,
 }
 
@@ -46,9 +46,7 @@ impl fmt::Display for SetupFailure {
                 write!(f, "the command of --on-node did not end within {secs} s (--on-node-secs)")
             }
             SetupFailure::Left => f.write_str("the node was wanted while the command of --on-node ran"),
-            SetupFailure::Unable => {
-                f.write_str("cannot run the command of --on-node: no signals or no output")
-            }
+            SetupFailure::Unable => f.write_str("cannot run the command of --on-node: no output"),
         }
     }
 }
@@ -66,15 +64,16 @@ impl SetupFailure {
 /// Runs the command of `--on-node`, if there is one, for the job `lead`.
 ///
 /// # Errors
-/// When it fails, takes too long, or the node is wanted meanwhile. None of its processes are left then.
+/// When it fails, takes too long, or the node is wanted meanwhile. None of its processes are left then. A
+/// signal that comes after its end stays in `signals`, for the worker.
 pub(crate) async fn prepare_node(
     common: &CommandArgs,
     lead: JobId,
     context: &SlurmContext,
     programs: SlurmPrograms,
+    signals: &mut mpsc::Receiver<AgentSignal>,
 ) -> Result<(), SetupFailure> {
     let Some(script) = &common.on_node else { return Ok(()) };
-    let signals = listen_for_signals().map_err(|_| SetupFailure::Unable)?;
     tracing::info!(command = script, node = %context.node, "preparing this node (--on-node)");
     let started = Instant::now();
     // Slurm signals each step only once, and may have done so before we listened.
@@ -93,7 +92,7 @@ async fn run_script(
     max_secs: u32,
     lead: JobId,
     context: &SlurmContext,
-    mut signals: mpsc::Receiver<AgentSignal>,
+    signals: &mut mpsc::Receiver<AgentSignal>,
     wanted: impl Future<Output = ()>,
 ) -> Result<(), SetupFailure> {
     let output = OutputForwarder::to_own_streams(false).map_err(|_| SetupFailure::Unable)?;
@@ -151,7 +150,7 @@ mod tests {
 
     /// Runs a script with two seconds. `wanted_after`: when Slurm wants the node.
     async fn run(script: &str, wanted_after: Option<Duration>) -> (Result<(), SetupFailure>, Duration) {
-        let (_sender, signals) = mpsc::channel(1);
+        let (_sender, mut signals) = mpsc::channel(1);
         let wanted = async {
             match wanted_after {
                 Some(time) => tokio::time::sleep(time).await,
@@ -159,7 +158,7 @@ mod tests {
             }
         };
         let started = Instant::now();
-        let result = run_script(script, 2, JobId(5), &context(), signals, wanted).await;
+        let result = run_script(script, 2, JobId(5), &context(), &mut signals, wanted).await;
         (result, started.elapsed())
     }
 
@@ -179,9 +178,20 @@ mod tests {
         let (result, secs) = run(script, Some(Duration::from_millis(100))).await;
         assert_eq!(result, Err(SetupFailure::Left));
         assert!(secs < Duration::from_millis(1900), "{secs:?}");
-        let (sender, signals) = mpsc::channel(1);
+        let (sender, mut signals) = mpsc::channel(1);
         sender.send(AgentSignal::Leave).await.unwrap();
-        let result = run_script(script, 60, JobId(5), &context(), signals, std::future::pending()).await;
+        let result = run_script(script, 60, JobId(5), &context(), &mut signals, std::future::pending()).await;
         assert_eq!(result, Err(SetupFailure::Left));
+    }
+
+    #[tokio::test]
+    async fn a_signal_after_the_preparation_is_left_for_the_worker() {
+        let (sender, mut signals) = mpsc::channel(1);
+        let context = context();
+        let prepared =
+            run_script("true", 60, JobId(5), &context, &mut signals, std::future::pending::<()>()).await;
+        assert_eq!(prepared, Ok(()));
+        sender.send(AgentSignal::Leave).await.unwrap();
+        assert_eq!(signals.try_recv(), Ok(AgentSignal::Leave));
     }
 }

@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use infill_api::MAX_EVENTS;
-use infill_model::AgentEvent;
+use infill_api::{AgentReport, MAX_EVENTS};
+use infill_model::{AgentEvent, GpuUse, JobId, NodeName};
 
 /// Time for the last reports of a worker whose node is wanted. It is short because a main job waits for us.
 const LEAVE_FLUSH: Duration = Duration::from_millis(200);
@@ -32,10 +32,22 @@ pub(crate) struct EventOutbox {
     empty: Notify,
 }
 
+/// Events that are sent together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct EventBatch {
+    /// Distinguishes the batch from the one before it. Progress that is sent again keeps its number, so that
+    /// the daemon does not count it twice.
+    pub number: u64,
+    /// The events, the oldest first.
+    pub events: Vec<AgentEvent>,
+}
+
 #[derive(Default)]
 struct OutboxState {
     waiting: VecDeque<AgentEvent>,
-    in_flight: Vec<AgentEvent>,
+    in_flight: EventBatch,
+    /// Whether the batch must be sent again as it is. The daemon may have counted its progress.
+    repeats: bool,
     /// How many of the first waiting events shall be sent one at a time.
     single: usize,
     /// When the daemon last accepted a report.
@@ -53,8 +65,7 @@ impl EventOutbox {
         let urgent = !matches!(event, AgentEvent::Progress { .. });
         {
             let mut state = self.state();
-            if !state.waiting.contains(&event) && !state.waiting.iter_mut().any(|e| merge_progress(e, &event))
-            {
+            if !state.holds(&event) && !state.waiting.iter_mut().any(|e| merge_progress(e, &event)) {
                 state.waiting.push_back(event);
             }
         }
@@ -66,14 +77,19 @@ impl EventOutbox {
 
     /// Waits for events and takes them, at most as many as one report may carry. They are in flight until
     /// [`EventOutbox::mark_delivered`] or [`EventOutbox::requeue_in_flight`].
-    pub async fn take(&self) -> Vec<AgentEvent> {
+    pub async fn take(&self) -> EventBatch {
         loop {
             {
                 let mut state = self.state();
+                if state.repeats {
+                    state.complete_repeated();
+                    return state.in_flight.clone();
+                }
                 if !state.waiting.is_empty() {
                     let max_count = if state.single > 0 { 1 } else { MAX_EVENTS };
                     let count = state.waiting.len().min(max_count);
-                    state.in_flight = state.waiting.drain(..count).collect();
+                    let events = state.waiting.drain(..count).collect();
+                    state.in_flight = state.in_flight.next(events);
                     return state.in_flight.clone();
                 }
             }
@@ -84,18 +100,17 @@ impl EventOutbox {
     /// Notes that the events in flight were refused together. They are sent once more, one at a time, before
     /// all others.
     pub fn send_singly(&self) {
-        {
-            let mut state = self.state();
-            state.single = state.in_flight.len();
-        }
-        self.requeue_in_flight();
+        let mut state = self.state();
+        state.single = state.in_flight.events.len();
+        state.put_back();
     }
 
     /// Notes that the events in flight have arrived, or never can.
     pub(crate) fn mark_delivered(&self) {
         let mut state = self.state();
-        state.single = state.single.saturating_sub(state.in_flight.len());
-        state.in_flight.clear();
+        state.single = state.single.saturating_sub(state.in_flight.events.len());
+        state.in_flight.events.clear();
+        state.repeats = false;
         state.delivered_at = Some(Instant::now());
         if state.waiting.is_empty() {
             self.empty.notify_waiters();
@@ -119,11 +134,13 @@ impl EventOutbox {
         }
     }
 
-    /// Puts the events in flight back, to be sent again before all others.
+    /// Notes that there was no answer: the events in flight are sent again before all others.
     pub fn requeue_in_flight(&self) {
         let mut state = self.state();
-        for event in std::mem::take(&mut state.in_flight).into_iter().rev() {
-            state.waiting.push_front(event);
+        if state.in_flight.events.iter().any(is_progress) {
+            state.repeats = true;
+        } else {
+            state.put_back();
         }
     }
 
@@ -140,13 +157,62 @@ impl EventOutbox {
             empty.as_mut().enable();
             {
                 let state = self.state();
-                if state.waiting.is_empty() && state.in_flight.is_empty() {
+                if state.waiting.is_empty() && state.in_flight.events.is_empty() {
                     return;
                 }
             }
             empty.await;
         }
     }
+}
+
+impl EventBatch {
+    /// The first batch of a process. Its number is the time in microseconds, so that two processes on a node
+    /// have no numbers in common.
+    pub(crate) fn first(events: Vec<AgentEvent>) -> EventBatch {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        EventBatch { number: u64::try_from(since_epoch.as_micros()).unwrap_or(1), events }
+    }
+
+    /// The report that carries the batch.
+    pub(crate) fn into_report(self, job: JobId, node: NodeName, gpus: Option<GpuUse>) -> AgentReport {
+        AgentReport { job, node, events: self.events, gpus, number: Some(self.number) }
+    }
+
+    /// The batch after this one.
+    fn next(&self, events: Vec<AgentEvent>) -> EventBatch {
+        match self.number {
+            0 => EventBatch::first(events),
+            last => EventBatch { number: last.saturating_add(1), events },
+        }
+    }
+}
+
+impl OutboxState {
+    /// Whether this event waits already, or will be sent again. Equal progress is not the same progress.
+    fn holds(&self, event: &AgentEvent) -> bool {
+        let repeated = self.repeats && self.in_flight.events.contains(event);
+        !is_progress(event) && (repeated || self.waiting.contains(event))
+    }
+
+    /// Puts the events in flight back in front of those that wait.
+    fn put_back(&mut self) {
+        self.repeats = false;
+        for event in std::mem::take(&mut self.in_flight.events).into_iter().rev() {
+            self.waiting.push_front(event);
+        }
+    }
+
+    /// Adds what need not wait for another report, up to the next progress.
+    fn complete_repeated(&mut self) {
+        let room = MAX_EVENTS.saturating_sub(self.in_flight.events.len());
+        let count = self.waiting.iter().take(room).take_while(|event| !is_progress(event)).count();
+        self.in_flight.events.extend(self.waiting.drain(..count));
+    }
+}
+
+fn is_progress(event: &AgentEvent) -> bool {
+    matches!(event, AgentEvent::Progress { .. })
 }
 
 /// Adds `new` to `old` if both are progress of the same generation.
@@ -220,7 +286,33 @@ mod tests {
             weight,
             startup,
         };
-        assert_eq!(outbox.take().await, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);
+        let events = outbox.take().await.events;
+        assert_eq!(events, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);
+    }
+
+    #[tokio::test]
+    async fn progress_without_an_answer_is_sent_again_as_it_was() {
+        let outbox = EventOutbox::default();
+        outbox.push(progress(1, 2.0, 5));
+        let first = outbox.take().await;
+        outbox.requeue_in_flight();
+        outbox.push(AgentEvent::Leaving);
+        outbox.push(progress(1, 3.0, 6));
+        let again = outbox.take().await;
+        assert_eq!(
+            (again.number, &again.events[..]),
+            (first.number, &[progress(1, 2.0, 5), AgentEvent::Leaving][..])
+        );
+        outbox.mark_delivered();
+        let next = outbox.take().await;
+        assert_eq!((next.number, &next.events[..]), (first.number + 1, &[progress(1, 3.0, 6)][..]));
+        // Without progress, everything that waits goes into one new batch.
+        outbox.mark_delivered();
+        outbox.push(AgentEvent::Leaving);
+        outbox.take().await;
+        outbox.requeue_in_flight();
+        outbox.push(progress(1, 4.0, 7));
+        assert_eq!(outbox.take().await.events, [AgentEvent::Leaving, progress(1, 4.0, 7)]);
     }
 
     #[tokio::test]
@@ -262,7 +354,7 @@ mod tests {
         let first = outbox.take().await;
         outbox.push(AgentEvent::Leaving);
         outbox.requeue_in_flight();
-        assert_eq!(outbox.take().await, [first[0].clone(), AgentEvent::Leaving]);
+        assert_eq!(outbox.take().await.events, [first.events[0].clone(), AgentEvent::Leaving]);
         outbox.mark_delivered();
         outbox.wait_until_empty().await;
     }

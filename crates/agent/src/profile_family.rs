@@ -7,13 +7,14 @@
 use std::path::Path;
 use std::str::FromStr;
 
+use super::launcher_detection::skip_env;
 use infill_model::MAX_NAME_CHARS;
 
 /// Most parameters that may be declared.
 const MOST_PARAMETERS: usize = 8;
 
 /// The programs before a script that do not tell one program from another.
-const RUNNERS: [&str; 6] = ["python", "python3", "torchrun", "accelerate", "deepspeed", "srun"];
+const RUNNERS: [&str; 5] = ["python", "torchrun", "accelerate", "deepspeed", "srun"];
 
 /// The names of the parameters that `--profile-by` declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,15 +66,21 @@ impl ProfileParameters {
 }
 
 /// The file name of the script: the first word with an extension, else the first that is no option and
-/// starts no other program.
+/// starts no other program. Words such as `lr=1` begin the program's own parameters.
 fn program_name(command: &[String]) -> String {
-    let words = command.iter().take_while(|word| !word.contains('='));
-    let names =
-        words.filter(|word| !word.starts_with('-')).filter_map(|word| Path::new(word).file_name()?.to_str());
-    let names: Vec<&str> = names.collect();
-    let script = names.iter().find(|name| Path::new(name).extension().is_some_and(|ext| !ext.is_empty()));
-    let program = names.iter().find(|name| !RUNNERS.contains(name));
-    script.or(program).or(names.first()).map(|name| (*name).to_owned()).unwrap_or_default()
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let words = skip_env(&words).iter().filter(|word| !word.starts_with('-'));
+    let parts = words.take_while(|word| !word.contains('='));
+    let names: Vec<&str> = parts.filter_map(|word| Path::new(word).file_name()?.to_str()).collect();
+    let programs = || names.iter().filter(|name| !is_runner(name));
+    let script = programs().find(|name| Path::new(name).extension().is_some_and(|ext| !ext.is_empty()));
+    let found = script.or_else(|| programs().next()).or(names.first());
+    found.map(|name| (*name).to_owned()).unwrap_or_default()
+}
+
+/// Whether a program only starts another one. Python may have its version in its name: `python3.11`.
+fn is_runner(name: &str) -> bool {
+    RUNNERS.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
 }
 
 /// The last value that the command has for a parameter. Dashes and underscores in names are the same.
@@ -116,6 +123,15 @@ mod tests {
             assert_eq!(name("layers,hidden", None, command), expected, "{command}");
         }
         assert_eq!(name("layers", Some("bert"), "python train.py --layers=4"), "bert:layers=4");
+        for command in [
+            "torchrun --nproc-per-node=4 train.py --layers=4",
+            "python3.11 train.py --layers=4",
+            "env OMP_NUM_THREADS=4 python train.py --layers=4",
+        ] {
+            assert_eq!(name("layers", None, command), "train.py:layers=4", "{command}");
+        }
+        assert_eq!(name("layers", None, "python3.11 -m nas --layers=4"), "nas:layers=4");
+        assert_eq!(name("layers", None, "python -m nas layers=4 data=a.csv b.csv"), "nas:layers=4");
         assert_eq!(name("hidden_size", None, "./nas --hidden-size=-1"), "nas:hidden_size=-1");
         assert_eq!(name("model.depth", None, "python t.py model.depth=2"), "t.py:model.depth=2");
     }

@@ -14,11 +14,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use infill_api::SCHEMA_VERSION;
 use infill_model::config::AgentConfig;
-use infill_model::{GenerationMember, JobId, NodeName};
+use infill_model::{GenerationMember, JobId, NodeCount, NodeName};
 
 pub use self::findings::{RehearsalFinding, RehearsedRun};
 
-use self::findings::{NodeCount, RehearsalRules, examine_runs};
+use self::findings::{RehearsalRules, examine_runs};
 use super::args::CommandArgs;
 use super::command::{CommandOutcome, LaunchSpec, RunningCommand};
 use super::command_check::find_obstacle;
@@ -46,9 +46,10 @@ const MIN_STEPS: u64 = 3;
 
 /// Flags of `infill rehearse`.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Rehearsal")]
 pub struct RehearseArgs {
     /// Numbers of nodes to run on, one after the other. All processes run on this machine
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PROCESSES)))]
+    #[arg(long, value_name = "NODES,…", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PROCESSES)))]
     pub sizes: Vec<u32>,
     /// Seconds for which the command trains before it gets the signal, from its first progress
     #[arg(long, value_name = "SECS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=86_400))]
@@ -154,10 +155,12 @@ async fn run_sizes(
     context: &SlurmContext,
     home: &RuntimeDir,
 ) -> anyhow::Result<Vec<RehearsedRun>> {
-    if let Err(failure) = prepare_node(&args.common, context.job, context, SlurmPrograms::default()).await {
+    let mut signals = listen_for_signals().context("cannot listen for signals")?;
+    let programs = SlurmPrograms::default();
+    if let Err(failure) = prepare_node(&args.common, context.job, context, programs, &mut signals).await {
         bail!("{failure}");
     }
-    Stage::open(args, home)?.run_all().await
+    Stage::open(args, home, signals)?.run_all().await
 }
 
 /// What all runs share.
@@ -178,7 +181,11 @@ enum StopOrder {
 }
 
 impl<'a> Stage<'a> {
-    fn open(args: &'a RehearseArgs, home: &'a RuntimeDir) -> anyhow::Result<Stage<'a>> {
+    fn open(
+        args: &'a RehearseArgs,
+        home: &'a RuntimeDir,
+        signals: mpsc::Receiver<AgentSignal>,
+    ) -> anyhow::Result<Stage<'a>> {
         let tally = ProgressTally::new();
         let listener = progress::open_progress_socket(&home.progress_socket())
             .context("cannot open the progress socket")?;
@@ -190,7 +197,6 @@ impl<'a> Stage<'a> {
             OutputForwarder::to_own_streams(prefix)
         };
         let output = output.context("cannot write to our output")?;
-        let signals = listen_for_signals().context("cannot listen for signals")?;
         Ok(Stage { args, home, tally, output, signals })
     }
 

@@ -24,7 +24,8 @@ pub async fn run_standalone(args: &RunArgs) -> anyhow::Result<i32> {
     let job = JobId(std::process::id());
     let context = SlurmContext { job, node: NodeName::new("local"), in_step: false };
     let home = RuntimeDir::create_for(&context).context("cannot make the private directory")?;
-    if let Err(failure) = prepare_node(common, job, &context, SlurmPrograms::default()).await {
+    let mut signals = listen_for_signals().context("cannot listen for signals")?;
+    if let Err(failure) = prepare_node(common, job, &context, SlurmPrograms::default(), &mut signals).await {
         home.remove();
         anyhow::bail!("{failure}");
     }
@@ -32,7 +33,6 @@ pub async fn run_standalone(args: &RunArgs) -> anyhow::Result<i32> {
     let tally = ProgressTally::new();
     let listener = progress::open_progress_socket(&socket).context("cannot open the progress socket")?;
     tokio::spawn(progress::receive_datagrams(listener, tally.clone()));
-    let mut signals = listen_for_signals().context("cannot listen for signals")?;
     let member = GenerationMember {
         generation: 1,
         rank: 0,

@@ -12,6 +12,7 @@ use infill_model::{AgentEvent, FaultSource, JobId};
 use super::args::{CommandArgs, WorkerArgs};
 use super::daemon_link::{Backoff, DaemonLink, LinkConfig};
 use super::node_setup::SetupFailure;
+use super::outbox::EventBatch;
 use super::runtime_dir::RuntimeDir;
 use super::slurm_context::SlurmContext;
 
@@ -75,8 +76,8 @@ impl StartFailure {
         let why: String = self.why.chars().take(MAX_WHY_CHARS).collect();
         let deadline = Instant::now() + REPORT_TIMEOUT;
         let mut backoff = Backoff::new();
-        let event = AgentEvent::Unfit { blame: self.blame, why };
-        while link.send_report(vec![event.clone()]).await.is_err() && Instant::now() < deadline {
+        let batch = EventBatch::first(vec![AgentEvent::Unfit { blame: self.blame, why }]);
+        while link.send_report(batch.clone()).await.is_err() && Instant::now() < deadline {
             sleep(backoff.next_pause()).await;
         }
         Ok(0)

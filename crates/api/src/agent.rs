@@ -157,6 +157,10 @@ pub struct AgentReport {
     /// The GPUs that the job holds on the node, if any. Each report repeats it. `None` from older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<GpuUse>,
+    /// The same number as in the last report if its progress is repeated, because the answer was lost. `None`
+    /// from older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
 }
 
 /// Largest number of events in one report.
@@ -170,6 +174,8 @@ pub struct RawReport {
     events: Vec<Box<RawValue>>,
     #[serde(default)]
     gpus: Option<GpuUse>,
+    #[serde(default)]
+    number: Option<u64>,
 }
 
 impl RawReport {
@@ -183,7 +189,7 @@ impl RawReport {
         let mut unknown = Vec::new();
         let events = self.events.iter().filter_map(|event| decode_or_note(event, &mut unknown)).collect();
         let gpus = self.gpus.filter(|gpus| gpus.is_credible());
-        (AgentReport { job: self.job, node: self.node, events, gpus }, unknown)
+        (AgentReport { job: self.job, node: self.node, events, gpus, number: self.number }, unknown)
     }
 }
 

@@ -37,8 +37,8 @@ pub use explain::{ExplainQuery, ExplainView};
 pub use figures::{FigureKind, FigureQuery, FigureView, MAX_FIGURE_SECS};
 pub use history::{EndedImportResult, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
-    ControlRequest, DaemonStatus, EndPrediction, GenerationsView, HiddenCounts, IdleShare, JobView,
-    LengthAccuracy, NodeFailure, NodeKind, NodeView, PlanView, RoundView, StatusQuery,
+    ControlOrigin, ControlRequest, DaemonStatus, EndPrediction, GenerationsView, HiddenCounts, IdleShare,
+    JobView, LengthAccuracy, NodeFailure, NodeKind, NodeView, PlanView, RoundView, StatusQuery,
 };
 pub use profiles::{
     CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED, MAX_PROFILES,

@@ -53,6 +53,9 @@ pub struct DaemonStatus {
     pub mode: DaemonMode,
     /// The last order of an administrator.
     pub control: ControlState,
+    /// Who gave that order, and when; `None` if none was given, or by an older daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_origin: Option<ControlOrigin>,
     /// When the daemon started.
     pub started_at: UnixTime,
     /// When the last round ended; `None` before the first.
@@ -69,6 +72,20 @@ pub struct DaemonStatus {
     /// What the answer hides from this reader.
     #[serde(default, skip_serializing_if = "HiddenCounts::is_nothing")]
     pub hidden: HiddenCounts,
+}
+
+/// Who gave an order to pause, drain or resume, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlOrigin {
+    /// When the daemon got the order.
+    pub at: UnixTime,
+    /// The login name or the uid of the administrator. `None` if infill itself gave the order, or if this
+    /// reader may not know the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Whether infill itself gave the order, because `[safety]` says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub automatic: bool,
 }
 
 /// Accuracy of the predicted lengths of the last jobs that ended.

@@ -14,7 +14,7 @@ const MAX_SPLIT_TIME: Duration = Duration::from_secs(2);
 
 /// The splits that are due, unless nothing may start now.
 pub(crate) fn splits_of_round(state: &DaemonState, snapshot: &Snapshot) -> Vec<ArraySplit> {
-    if !state.is_acting() || state.control != ControlState::Normal {
+    if !state.is_acting() || state.control.state != ControlState::Normal {
         return Vec::new();
     }
     due_splits(snapshot, &state.config.slurm.partition)
@@ -125,7 +125,7 @@ mod tests {
         let (slurm, context) = daemon(DaemonMode::Observe).await;
         look(&slurm, &context).await;
         let (other, paused) = daemon(DaemonMode::Act).await;
-        paused.lock_state().control = ControlState::Paused;
+        paused.lock_state().control.state = ControlState::Paused;
         look(&other, &paused).await;
         assert_eq!([slurm.recorded_changes(), other.recorded_changes()], [vec![], vec![]]);
         assert_eq!(shown(&context), ["7_[0-9%4]"]);

@@ -26,9 +26,6 @@ use infill_model::{AgentEvent, JobId, UnixTime, clock::now, config::Config};
 use infill_slurm::{SlurmApi, identity::IdentityVerifier};
 use infill_store::{LeadStanding, Store, StoreError};
 
-/// The store's setting that holds the administrator's last command.
-pub(crate) const CONTROL_SETTING: &str = "control";
-
 /// The store's setting that holds how long collectives take on the site's nodes.
 pub(crate) const COLLECTIVES_SETTING: &str = "collectives";
 

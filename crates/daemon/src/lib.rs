@@ -14,6 +14,7 @@ mod answer_cache;
 mod array_splitter;
 mod clock_jump;
 pub mod context;
+pub mod control_orders;
 mod daemon_names;
 mod delay_watch;
 mod effect_queue;

@@ -145,6 +145,12 @@ impl<'a> RedactionFilter<'a> {
         if self.sees_everything() {
             return status;
         }
+        if self.private.users
+            && let Some(origin) = &mut status.control_origin
+            && origin.by != self.viewer.name
+        {
+            origin.by = None;
+        }
         let hidden = &mut status.hidden;
         status.jobs.retain(|job| {
             let is_visible = self.may_see_job(job.job);

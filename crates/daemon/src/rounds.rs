@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::context::{CONTROL_SETTING, DaemonContext};
+use super::context::DaemonContext;
+use super::control_orders::{self, ControlOrder};
 use super::health::{HealthProblem, ProblemTopic};
 use super::metrics::RoundEnd;
 use super::notices::RoundEvents;
@@ -19,7 +20,7 @@ use super::{array_splitter, executor, gauges, history_writer, profile_storage};
 use infill_api::{HiddenCounts, RoundView, SCHEMA_VERSION};
 use infill_lifecycle::fleet::{ArraySplit, JobFleet, WING_NUMBER_BLOCK_SIZE, lowest_wing_number};
 use infill_model::{
-    ControlState, JobPlan, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config, next_blackout,
+    JobPlan, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config, next_blackout,
 };
 use infill_planner::{
     plan::Violation,
@@ -274,8 +275,8 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
         state.write_queue.add_round(RoundRecord { at: plan.at, plan, report, acted });
         ordered
     };
-    if let Some(control) = ordered {
-        store_control(context, control).await;
+    if let Some(order) = ordered {
+        store_own_order(context, &order).await;
     }
     if executor::save_changes(context).await {
         history_writer::write_history(context).await;
@@ -284,9 +285,9 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
 }
 
 /// Stores an order that the daemon gave itself, so that a restart keeps it, and plans again by it.
-async fn store_control(context: &DaemonContext, control: ControlState) {
-    if let Err(e) = context.store.put_setting(CONTROL_SETTING, control.word()).await {
-        tracing::error!("infill is {}, but a restart forgets it: {e}", control.word());
+async fn store_own_order(context: &DaemonContext, order: &ControlOrder) {
+    if let Err(e) = control_orders::store_order(context.store.as_ref(), order).await {
+        tracing::error!("infill is {}, but a restart forgets it: {e}", order.state.word());
     }
     context.round_trigger.request_round(RoundUrgency::Urgent, None);
 }

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::access_control::MAX_PROXY_REQUESTS;
-use crate::context::{COLLECTIVES_SETTING, CONTROL_SETTING, DaemonContext, DaemonServices};
+use crate::context::{COLLECTIVES_SETTING, DaemonContext, DaemonServices};
 use crate::effect_queue::EffectReceivers;
 use crate::history_writer::{NODE_TIMES_SETTING, SHARED_SAVES_SETTING, USAGE_SETTING};
 use crate::http::ConnectionLimits;
@@ -21,13 +21,13 @@ use crate::state::{DaemonState, PendingActions};
 use crate::timeline::{HOUR_SECS, USE_HOLDS_SECS, UsageHour, hour_of};
 use crate::tls::{self, TlsFiles};
 use crate::{
-    executor, forest_training, http, lead_watch, listen_socket, notices, privacy_watch, rounds,
-    status_comments, ticks, topology_watch,
+    control_orders, executor, forest_training, http, lead_watch, listen_socket, notices, privacy_watch,
+    rounds, status_comments, ticks, topology_watch,
 };
 use infill_api::RoundView;
 use infill_lifecycle::fleet::{WING_NUMBER_BLOCK_SIZE, lowest_wing_number};
 use infill_model::{
-    ControlState, EndedJob, JobId, LendingMode, MetricsAccess, NodeName,
+    EndedJob, JobId, LendingMode, MetricsAccess, NodeName,
     clock::now,
     config::{Config, HttpConfig},
 };
@@ -160,8 +160,7 @@ pub(crate) async fn restore_state(
     let gaps = store.recent_gaps(MAX_LEARNED_GAPS).await?;
     let first_wing_number =
         store.next_wing_numbers(WING_NUMBER_BLOCK_SIZE, lowest_wing_number(now())).await?;
-    let control = store.get_setting(CONTROL_SETTING).await?;
-    state.control = control.and_then(|word| word.parse::<ControlState>().ok()).unwrap_or_default();
+    state.control = control_orders::restore_order(store).await?;
     state.round_state.learn_gaps(&gaps, now());
     if let Some(text) = store.get_setting(NODE_TIMES_SETTING).await? {
         state.round_state.node_times_mut().load(&text);

@@ -12,6 +12,7 @@ use tracing::Level;
 
 use super::agent_channels::SendScope;
 use super::clock_jump::ClockJumpDetector;
+use super::control_orders::ControlOrder;
 use super::delay_watch::DelayWatch;
 use super::health::{DelayProblem, HealthProblem, HealthState, ProblemTopic};
 use super::profile_lookups::ProfileLookups;
@@ -19,7 +20,7 @@ use super::usage_recorder::UsageRecorder;
 use super::write_queue::WriteQueue;
 use crate::timeline::{NodeUse, PlannedUse, USE_HOLDS_SECS, UsageHour};
 use infill_advisor::ProgressOutcome;
-use infill_api::RoundView;
+use infill_api::{ControlOrigin, RoundView};
 use infill_lifecycle::fleet::{
     AgentOrder, EffectBatch, FinishedJob, FleetOutcome, JobEnd, JobFleet, LearningEvent, LogNote,
     WorkerProgress,
@@ -63,8 +64,8 @@ pub struct DaemonState {
     pub health: HealthState,
     /// Which stored profiles are in memory.
     pub profile_lookups: ProfileLookups,
-    /// The administrator's last command.
-    pub control: ControlState,
+    /// The last order to pause, drain or resume.
+    pub control: ControlOrder,
     /// The last trusted snapshot; `None` before the first one.
     pub snapshot: Option<Arc<Snapshot>>,
     /// The last round; `None` before the first one.
@@ -92,7 +93,7 @@ impl DaemonState {
             write_queue: WriteQueue::default(),
             health: HealthState::default(),
             profile_lookups: ProfileLookups::default(),
-            control: ControlState::Normal,
+            control: ControlOrder::default(),
             snapshot: None,
             round: None,
             endpoint: None,
@@ -106,26 +107,29 @@ impl DaemonState {
     }
 
     /// Applies an administrator's order. Delays before it no longer count.
-    pub(crate) fn set_control(&mut self, control: ControlState) {
-        self.control = control;
+    pub(crate) fn set_control(&mut self, order: ControlOrder) {
+        self.control = order;
         self.delay_watch.forget_delays();
         self.health.clear_problem(ProblemTopic::Delays);
     }
 
     /// Counts the delays of a round, and stops growth where there are too many, as `[safety]` says. Returns
     /// the new order if it has changed.
-    pub(crate) fn check_delays(&mut self, delays: &[MainDelay], now: UnixTime) -> Option<ControlState> {
+    pub(crate) fn check_delays(&mut self, delays: &[MainDelay], now: UnixTime) -> Option<ControlOrder> {
         let limits = &self.config.safety;
         let found = self.delay_watch.record_delays(delays, limits, now)?;
-        let control = found.control_after(self.control);
+        let control = found.control_after(self.control.state);
         let problem = HealthProblem::Delays(DelayProblem { found, limits: limits.clone() });
         if !self.health.has_problem(ProblemTopic::Delays) {
             tracing::error!("{problem}");
         }
         self.health.raise_problem(problem);
-        let is_new = control != self.control;
-        self.control = control;
-        is_new.then_some(control)
+        if control == self.control.state {
+            return None;
+        }
+        let origin = ControlOrigin { at: now, by: None, automatic: true };
+        self.control = ControlOrder { state: control, origin: Some(origin) };
+        Some(self.control.clone())
     }
 
     /// Whether the daemon acts at Slurm, or only observes.
@@ -217,7 +221,7 @@ impl DaemonState {
     }
 
     fn advisor_mode(&self) -> AdvisorMode {
-        let probes = self.is_acting() && self.control == ControlState::Normal;
+        let probes = self.is_acting() && self.control.state == ControlState::Normal;
         if probes { AdvisorMode::Probe } else { AdvisorMode::Watch }
     }
 
@@ -226,8 +230,9 @@ impl DaemonState {
     pub fn round_input(&self, trusted: bool, now: UnixTime) -> Option<RoundInput> {
         self.snapshot.as_ref()?;
         let constraints = RoundConstraints {
-            may_grow: self.control == ControlState::Normal && !self.health.has_problem(ProblemTopic::Store),
-            drain: self.control == ControlState::Draining,
+            may_grow: self.control.state == ControlState::Normal
+                && !self.health.has_problem(ProblemTopic::Store),
+            drain: self.control.state == ControlState::Draining,
             snapshot_is_trusted: trusted,
         };
         Some(self.round_state.round_input(&self.fleet.job_facts(now), constraints, now))

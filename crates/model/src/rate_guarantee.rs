@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::sentence::sentence;
-use super::{ExecPlan, NodeType};
+use super::{ExecPlan, NodeCount, NodeType};
 
 /// Relative difference up to which a rate counts as reached. Sums in another order differ by less.
 const TOLERANCE: f64 = 1e-9;
@@ -341,15 +341,6 @@ impl fmt::Display for GuaranteeReason {
             }
             GuaranteeReason::Said(sentence) => f.write_str(sentence),
         }
-    }
-}
-
-/// Formats as `1 node` or `3 nodes`.
-struct NodeCount(u32);
-
-impl fmt::Display for NodeCount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} node{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 

@@ -37,12 +37,14 @@ Exit codes:
   5  no such job, node, profile or round
   6  the configuration is wrong
   7  an input file cannot be read, or does not have the expected content
-`infill run` and `infill worker` exit with the command's own code.
+`infill run` and `infill worker` exit with the command's own code, and
+`infill status --check` as monitoring plugins do: 0 ok, 1 warning, 2 problem,
+3 unknown.
 
 Environment:
   INFILL_CONFIG      configuration file, as --config
   INFILL_URL         the daemon's URL, as --url
-  INFILL_LOG         what is logged to stderr, such as `debug` or `infill_planner=trace`
+  INFILL_LOG         what is logged to stderr: `debug`, `infill_planner=trace`
   INFILL_LOG_FORMAT  `text` or `json`
   NO_COLOR           no colours, whatever its value";
 

@@ -1,6 +1,6 @@
 //! Options that all commands that print tables share, named as in squeue.
 
-use clap::{ArgAction, Args};
+use clap::Args;
 
 use super::exit::{CommandFailure, ProgramExit};
 use super::output;
@@ -9,19 +9,17 @@ use infill_model::{JobId, NodeName};
 
 /// How a table is printed.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Output")]
 pub struct TableArgs {
-    /// Print no header.
-    #[arg(short = 'h', long)]
-    pub noheader: bool,
-    /// Columns in the notation of squeue. The fields are listed below.
+    /// Columns in the notation of squeue; --help lists the fields
     #[arg(short = 'o', long, value_name = "FORMAT", conflicts_with = "json")]
     pub format: Option<TableFormat>,
-    /// Print the whole document as JSON.
+    /// Print no header
+    #[arg(long)]
+    pub noheader: bool,
+    /// Print the whole document as JSON
     #[arg(long)]
     pub json: bool,
-    /// Print help.
-    #[arg(long, action = ArgAction::Help)]
-    pub help: Option<bool>,
 }
 
 impl TableArgs {
@@ -29,22 +27,33 @@ impl TableArgs {
     pub fn wants_rows_alone(&self) -> bool {
         self.format.is_some() || self.noheader
     }
+
+    /// Refuses a format with a field that this table does not have. A command calls it before it asks the
+    /// daemon or reads a file.
+    ///
+    /// # Errors
+    /// Wrong usage, when no column has a letter of the format.
+    pub fn check_format<R>(&self, columns: &[TableColumn<R>]) -> Result<(), CommandFailure> {
+        let Some(format) = &self.format else { return Ok(()) };
+        format.check_fields(columns).map_err(|e| ProgramExit::Usage.caused_by(e))
+    }
 }
 
 /// Which rows are shown. A row must satisfy all options that are given.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Filters")]
 pub struct FilterArgs {
-    /// Show only my jobs.
+    /// Show only my jobs
     #[arg(long, conflicts_with = "user")]
     pub me: bool,
-    /// Show only jobs of these users.
-    #[arg(short = 'u', long, value_name = "USER", value_delimiter = ',')]
+    /// Show only jobs of these users
+    #[arg(short = 'u', long, value_name = "USER,…", value_delimiter = ',')]
     pub user: Vec<String>,
-    /// Show only these jobs, by the lead's id.
-    #[arg(short = 'j', long, value_name = "JOB", value_delimiter = ',')]
+    /// Show only these jobs, by the lead's id
+    #[arg(short = 'j', long, value_name = "JOB,…", value_delimiter = ',')]
     pub job: Vec<u32>,
-    /// Show only these nodes, or the jobs on them.
-    #[arg(short = 'n', long, value_name = "NODE", value_delimiter = ',')]
+    /// Show only these nodes, or the jobs on them
+    #[arg(short = 'n', long, value_name = "NODE,…", value_delimiter = ',')]
     pub node: Vec<String>,
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
 use infill_model::trace::ParsedFile;
 
 use crate::exit::{CommandFailure, ProgramExit};
@@ -15,7 +14,7 @@ pub fn parsed_with_warnings<T, E>(path: &Path, parsed: Result<ParsedFile<T>, E>)
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    let parsed = parsed.with_context(|| format!("cannot use {}", path.display()));
+    // The error names the file.
     let file = parsed.map_err(|e| ProgramExit::Input.caused_by(e))?;
     if file.malformed_count > 0 {
         eprintln!("infill: {}: skipped {} malformed lines:", path.display(), file.malformed_count);

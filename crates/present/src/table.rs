@@ -114,6 +114,14 @@ impl TableFormat {
         Ok(text)
     }
 
+    /// Checks that there is a column for each field.
+    ///
+    /// # Errors
+    /// When the format has a letter that no column has.
+    pub fn check_fields<R>(&self, columns: &[TableColumn<R>]) -> Result<(), FormatError> {
+        self.resolve(columns).map(drop)
+    }
+
     /// The columns that the fields name, in the fields' order.
     fn resolve<'a, R>(&self, columns: &'a [TableColumn<R>]) -> Result<Vec<&'a TableColumn<R>>, FormatError> {
         self.0
@@ -177,14 +185,41 @@ fn truncate_text(text: String, width: Option<usize>) -> String {
     }
 }
 
+/// The width of help that is laid out here and not by clap: it fits on a terminal of 80 columns.
+pub const HELP_WIDTH: usize = 79;
+
+/// Text in lines of at most [`HELP_WIDTH`] columns. The lines after the first are indented by `indent`.
+pub fn wrap_help(text: &str, indent: usize) -> String {
+    let mut wrapped = String::new();
+    let mut column = 0;
+    for (number, word) in text.split(' ').enumerate() {
+        let width = char_count(word);
+        if number > 0 && column + 1 + width > HELP_WIDTH {
+            wrapped.push('\n');
+            wrapped.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if number > 0 {
+            wrapped.push(' ');
+            column += 1;
+        }
+        wrapped.push_str(word);
+        column += width;
+    }
+    wrapped
+}
+
 /// The columns of a table and its default format, for `--help`.
 pub struct FieldHelp<'a, R>(pub &'a [TableColumn<R>], pub &'a str);
+
+/// The column in which the help of a field begins.
+const FIELD_INDENT: usize = 18;
 
 impl<R> fmt::Display for FieldHelp<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Fields of --format, each as %[[.]width]letter (a dot aligns right):")?;
         for column in self.0 {
-            writeln!(f, "  %{}  {:<11} {}", column.letter, column.header, column.help)?;
+            let line = format!("  %{}  {:<11} {}", column.letter, column.header, column.help);
+            writeln!(f, "{}", wrap_help(&line, FIELD_INDENT))?;
         }
         write!(f, "Default: \"{}\"", self.1)
     }

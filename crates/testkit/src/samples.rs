@@ -98,6 +98,7 @@ pub fn sample_status() -> DaemonStatus {
         runs_as: None,
         mode: DaemonMode::Act,
         control: ControlState::Normal,
+        control_origin: None,
         started_at: NOW + -90_000,
         last_round: Some(NOW + -3),
         problems: vec!["node n5 drained after infill left it".to_owned()],

@@ -27,11 +27,11 @@ pub struct HistoryCheckArgs {
     /// Share of the jobs that only train the prediction
     #[arg(long, value_name = "SHARE", default_value_t = 0.3, value_parser = parse_share)]
     train: f64,
-    /// Read only the first N jobs
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Read only the first jobs
+    #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(u32).range(1..))]
     rows: Option<u32>,
     /// Seed of the random forests: with the same one, the output is the same
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// Print JSON
     #[arg(long)]

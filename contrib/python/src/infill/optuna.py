@@ -30,9 +30,8 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from . import _plan
+from . import _plan, _plans
 from ._agreement import distributed
-from ._plans import run
 from ._rescale import step as _step
 
 #: The attribute of a trial that names its job.
@@ -142,7 +141,7 @@ def launch(
     trial = _lead(study, _own_trial(study, after=-1))
     suggest(trial)
     families = {"profile_by": ",".join(profile_by)} if profile_by else {}
-    run(*command, *arguments(trial), plans=None, **flags, **families)
+    _plans.launch(*command, *arguments(trial), plans=None, **flags, **families)
 
 
 def arguments(trial: Any) -> List[str]:

@@ -190,11 +190,7 @@ class ElasticSampler:
 
     def __len__(self) -> int:
         """Number of this rank's micro-steps in the rest of the epoch."""
-        whole, last = divmod(self._size - self.done, self._global_batch)
-        if last and self._tail == "drop":
-            last = 0
-        elif last and whole and self._tail == "merge":
-            whole, last = whole - 1, last + self._global_batch
+        whole, last = self._batches_left()
         counts = [self._steps(self._global_batch)] * min(whole, TRIED) + [self._steps(last)] * (last > 0)
         tries = sum(self._is_tried(count) for count in counts[:TRIED])
         return whole * self._steps(self._global_batch) + (self._steps(last) if last else 0) + tries
@@ -255,14 +251,21 @@ class ElasticSampler:
                 yield dataclasses.replace(parts[0], weight=0.0, last=False)
             yield from parts
 
+    def _batches_left(self) -> Tuple[int, int]:
+        """Number of whole global batches that are left in the epoch, and samples of a last one of another size."""
+        whole, last = divmod(self._size - self.done, self._global_batch)
+        if last and self._tail == "drop":
+            return whole, 0
+        if last and whole and self._tail == "merge":
+            return whole - 1, last + self._global_batch
+        return whole, last
+
     def _batches(self) -> Iterator[Tuple[int, int]]:
         """Begin and end of each global batch that is left in the epoch."""
-        begin, size = self.done, self._global_batch
-        while begin < self._size:
-            left = self._size - begin
-            if left < size and self._tail == "drop":
-                return
-            end = self._size if self._tail == "merge" and left < 2 * size else min(begin + size, self._size)
+        begin = self.done
+        whole, last = self._batches_left()
+        for number in range(whole + (last > 0)):
+            end = begin + (self._global_batch if number < whole else last)
             yield begin, end
             begin = end
 

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// The exit code that shells report for a process that died of a signal, less the signal's number.
-const SIGNAL_CODE_BASE: i32 = 128;
+use crate::command::SIGNAL_CODE_BASE;
+use infill_model::NodeCount;
 
 /// How the command ran at one size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -218,15 +218,6 @@ fn examine_resumption(before: &RehearsedRun, after: &RehearsedRun) -> Option<Reh
             ),
         )
     })
-}
-
-/// `1 node`, `2 nodes`.
-pub(super) struct NodeCount(pub u32);
-
-impl std::fmt::Display for NodeCount {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} node{}", self.0, if self.0 == 1 { "" } else { "s" })
-    }
 }
 
 #[cfg(test)]

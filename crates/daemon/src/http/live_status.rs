@@ -88,7 +88,7 @@ fn status_version(context: &DaemonContext) -> (UnixTime, StatusVersion) {
     let state = context.lock_state();
     let round = state.round.as_ref().map_or(UnixTime(0), |round| round.report.at);
     let problems = state.health.problem_sentences();
-    (snapshot_at.max(round), StatusVersion { round, control: state.control, problems })
+    (snapshot_at.max(round), StatusVersion { round, control: state.control.state, problems })
 }
 
 /// The present status with everything removed that the reader may not see.

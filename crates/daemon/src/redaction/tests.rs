@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::timeline::UsageRun;
-use infill_api::{EndPrediction, HiddenCounts, JobView, NodeFailure, PlanView};
+use infill_api::{ControlOrigin, EndPrediction, HiddenCounts, JobView, NodeFailure, PlanView};
 use infill_model::{ExecPlan, GenerationRecord, JobVerdict, MalleableState, NodeName, NodeVerdict};
 use infill_testkit::samples;
 
@@ -305,4 +305,20 @@ fn readers_share_answers_only_with_those_who_see_the_same() {
     assert_eq!(VisibilityClass::for_reader(&reader(), none), VisibilityClass::All);
     assert_eq!(VisibilityClass::for_reader(&reader(), jobs), VisibilityClass::Own(Some(UserId(1000)), jobs));
     assert_eq!(VisibilityClass::for_reader(&ApiReader::default(), jobs), VisibilityClass::Own(None, jobs));
+}
+
+#[test]
+fn who_gave_an_order_is_private_where_users_are() {
+    let giver = |private: &str, name: Option<&str>| {
+        let viewer =
+            ApiReader { uid: Some(UserId(1000)), name: name.map(str::to_owned), ..ApiReader::default() };
+        let origin = ControlOrigin { at: UnixTime(0), by: Some("alice".to_owned()), automatic: false };
+        let status = DaemonStatus { control_origin: Some(origin), ..samples::sample_status() };
+        let redaction = RedactionFilter::new(&viewer, PrivateData::parse(private), &owner);
+        redaction.redact_status(status).control_origin.unwrap().by
+    };
+    assert_eq!(giver("users", Some("bob")), None);
+    assert_eq!(giver("users", None), None);
+    assert_eq!(giver("users", Some("alice")).as_deref(), Some("alice"));
+    assert_eq!(giver("jobs", Some("bob")).as_deref(), Some("alice"));
 }

@@ -66,12 +66,16 @@ impl JobFleet {
         let mut outcome = StepOutcome::default();
         let mut progress = Vec::new();
         entry.lifecycle.record_gpu_use(&report.node, report.gpus);
+        let is_repeated = entry.is_repeated_report(report);
         for event in &report.events {
             if matches!(event, AgentEvent::Leaving) {
                 let present = entry.lifecycle.workers.values().map(|w| w.slurm_job);
                 self.start_conflict.record_taken_node(&report.node, present, now);
             }
-            progress.extend(entry.handle_progress(&report.node, event, now));
+            // All other events say the same however often they arrive. Progress would count twice.
+            if !is_repeated {
+                progress.extend(entry.handle_progress(&report.node, event, now));
+            }
             entry.lifecycle.handle_event(&report.node, event, &self.settings, now, &mut outcome);
         }
         let mut out = self.step_job(lead, outcome, now);
@@ -97,6 +101,14 @@ impl JobFleet {
 }
 
 impl FleetJob {
+    /// Whether the worker repeats its last report. Remembers the number of a new one.
+    fn is_repeated_report(&mut self, report: &AgentReport) -> bool {
+        let Some(number) = report.number else { return false };
+        let workers = &self.lifecycle.workers;
+        self.last_reports.retain(|node, _| workers.contains_key(node) || *node == report.node);
+        self.last_reports.insert(report.node.clone(), number) == Some(number)
+    }
+
     /// Applies a worker's report of progress. Updates the job's totals first, whatever the generation of the
     /// report. Returns the progress if it belongs to the present generation; `None` for the opening report of
     /// every worker but the lead, which alone sees the whole cost of a change.

@@ -91,6 +91,8 @@ pub(super) struct FleetJob {
     pub began_at: Option<UnixTime>,
     /// Exit code of the command, once it has ended.
     pub exit_code: Option<i32>,
+    /// The number of each worker's last report.
+    pub last_reports: BTreeMap<NodeName, u64>,
     /// The losses that the job has reported since the daemon's start.
     pub losses: LossCurve,
     /// The state after the last step.
@@ -109,6 +111,7 @@ impl FleetJob {
             last_lead: None,
             began_at: None,
             exit_code: None,
+            last_reports: BTreeMap::new(),
             losses: LossCurve::default(),
             last_state: None,
         }

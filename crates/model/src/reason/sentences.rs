@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use super::{JobReason, LeavingNodes, MAX_NAMED, NodeShortage, RatedSize};
+use crate::NodeCount;
 use crate::duration;
 use crate::turn_state::QueuePosition;
 
@@ -22,15 +23,15 @@ impl JobReason {
                 write!(
                     f,
                     "grows from {had} to {} because {:.2} samples/s",
-                    NodeCountText(gets.nodes),
+                    NodeCount(gets.nodes),
                     gets.rate
                 )?;
                 write!(f, " instead of {before:.2} are worth {secs:.0} s without samples{leaving}")
             }
             JobReason::GivesUp { had, gets, before, taken, secs } => {
-                write!(f, "shrinks from {had} to {}", NodeCountText(gets.nodes))?;
+                write!(f, "shrinks from {had} to {}", NodeCount(gets.nodes))?;
                 if *taken > 0 {
-                    write!(f, ": other jobs make more of {} than the {secs:.0} s", NodeCountText(*taken))?;
+                    write!(f, ": other jobs make more of {} than the {secs:.0} s", NodeCount(*taken))?;
                     f.write_str(" without samples cost")
                 } else if gets.rate > *before {
                     write!(f, " because {:.2} samples/s instead of {before:.2}", gets.rate)?;
@@ -40,21 +41,21 @@ impl JobReason {
                 }
             }
             JobReason::Shrinks { had, gets, leaving } => {
-                write!(f, "shrinks from {had} to {}{leaving}", NodeCountText(*gets))
+                write!(f, "shrinks from {had} to {}{leaving}", NodeCount(*gets))
             }
             JobReason::Swaps { gets, moves, plan, leaving } => {
                 f.write_str(if *moves { "moves to other nodes" } else { "keeps its nodes" })?;
                 if let Some(plan) = plan {
                     write!(f, " and changes to execution plan {}", plan.0)?;
                 }
-                write!(f, ": {} at {:.2} samples/s{leaving}", NodeCountText(gets.nodes), gets.rate)
+                write!(f, ": {} at {:.2} samples/s{leaving}", NodeCount(gets.nodes), gets.rate)
             }
             JobReason::Probes { had, gets, secs, leaving, probe } => {
                 match had.cmp(gets) {
-                    _ if *had == 0 => write!(f, "starts on {}", NodeCountText(*gets))?,
-                    Ordering::Less => write!(f, "grows from {had} to {}", NodeCountText(*gets))?,
-                    Ordering::Equal => write!(f, "keeps its size of {}", NodeCountText(*gets))?,
-                    Ordering::Greater => write!(f, "shrinks from {had} to {}", NodeCountText(*gets))?,
+                    _ if *had == 0 => write!(f, "starts on {}", NodeCount(*gets))?,
+                    Ordering::Less => write!(f, "grows from {had} to {}", NodeCount(*gets))?,
+                    Ordering::Equal => write!(f, "keeps its size of {}", NodeCount(*gets))?,
+                    Ordering::Greater => write!(f, "shrinks from {had} to {}", NodeCount(*gets))?,
                 }
                 write!(f, ": {probe}")?;
                 if *secs > 0.0 {
@@ -63,7 +64,7 @@ impl JobReason {
                 write!(f, "{leaving}")
             }
             JobReason::Outbid { had, taken: 0 } => {
-                write!(f, "is parked: its {} would soon cost", NodeCountText(*had))?;
+                write!(f, "is parked: its {} would soon cost", NodeCount(*had))?;
                 f.write_str(" more in changes than it gains on them")
             }
             JobReason::Outbid { had, taken } => {
@@ -95,14 +96,14 @@ impl JobReason {
             }
             JobReason::WaitsForWindows { free, all, start_secs } => {
                 let are = if *all == 1 { "is" } else { "are" };
-                write!(f, "waits: {free} of {} {are} free, but not for long", NodeCountText(*all))?;
+                write!(f, "waits: {free} of {} {are} free, but not for long", NodeCount(*all))?;
                 write!(f, " enough to earn back a start of {start_secs:.0} s")
             }
             JobReason::WaitsForOthers { min_nodes, taken, all, window_secs } => {
                 write!(
                     f,
                     "waits: needs at least {}; other jobs make more of",
-                    NodeCountText(*min_nodes as usize)
+                    NodeCount(*min_nodes as usize)
                 )?;
                 write!(f, " {taken} of the {all} that are free for longer than {window_secs:.0} s")
             }
@@ -119,7 +120,7 @@ impl fmt::Display for JobReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JobReason::Busy { nodes } => {
-                write!(f, "is in the middle of a change; keeps {} until that is done", NodeCountText(*nodes))
+                write!(f, "is in the middle of a change; keeps {} until that is done", NodeCount(*nodes))
             }
             JobReason::Drained => f.write_str("is parked: an administrator drains infill"),
             JobReason::BacksOff { secs } => {
@@ -130,12 +131,12 @@ impl fmt::Display for JobReason {
                 write!(
                     f,
                     "starts on {} at {:.2} samples/s after {secs:.0} s",
-                    NodeCountText(gets.nodes),
+                    NodeCount(gets.nodes),
                     gets.rate
                 )
             }
             JobReason::StartsAgain { gets, secs, leaving } => {
-                write!(f, "starts again on {} with its lead on another node, ", NodeCountText(gets.nodes))?;
+                write!(f, "starts again on {} with its lead on another node, ", NodeCount(gets.nodes))?;
                 write!(f, "{:.2} samples/s after {secs:.0} s{leaving}", gets.rate)
             }
             JobReason::Said(sentence) => f.write_str(sentence),
@@ -156,7 +157,7 @@ impl fmt::Display for JobReason {
 /// Formats as `keeps its 3 nodes at 2.50 samples/s`.
 impl fmt::Display for RatedSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "keeps its {} at {:.2} samples/s", NodeCountText(self.nodes), self.rate)
+        write!(f, "keeps its {} at {:.2} samples/s", NodeCount(self.nodes), self.rate)
     }
 }
 
@@ -178,17 +179,8 @@ impl fmt::Display for LeavingNodes {
 impl fmt::Display for NodeShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.free == 1 { "is" } else { "are" };
-        write!(f, "needs at least {}; {} {verb} free", NodeCountText(self.min_nodes as usize), self.free)?;
+        write!(f, "needs at least {}; {} {verb} free", NodeCount(self.min_nodes as usize), self.free)?;
         write!(f, " for longer than {:.0} s", self.window_secs)
-    }
-}
-
-/// Formats as `1 node` or `3 nodes`.
-struct NodeCountText(usize);
-
-impl fmt::Display for NodeCountText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} node{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 
@@ -203,6 +195,6 @@ impl fmt::Display for TakenText {
         if self.taken < self.had {
             write!(f, "{} of ", self.taken)?;
         }
-        write!(f, "its {}", NodeCountText(self.had))
+        write!(f, "its {}", NodeCount(self.had))
     }
 }

@@ -4,6 +4,7 @@ mod array_tasks;
 mod display_clock;
 pub mod explain;
 pub mod percent;
+pub mod status_headline;
 
 pub use array_tasks::resolve_task;
 pub use display_clock::DisplayClock;

@@ -31,6 +31,14 @@ fn node_names(nodes: &[NodeName]) -> Value {
     nodes.iter().map(NodeName::as_str).collect()
 }
 
+/// Refuses a record that stands for several tasks of an array.
+fn require_single(job: Job, doing: &str) -> Result<Job, SlurmError> {
+    if job.unsplit_tasks().is_some() {
+        return Err(permanent_error(doing, format!("{} is more than one job", job.slurm_name())));
+    }
+    Ok(job)
+}
+
 fn permanent_error(doing: &str, what: impl Into<String>) -> SlurmError {
     SlurmError::Permanent { doing: doing.to_owned(), what: what.into() }
 }
@@ -68,11 +76,7 @@ impl RestSlurm {
     /// The malleable job with this id. Refused for a record that stands for several tasks of an array: Slurm
     /// would change all of them.
     async fn single_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
-        let job = self.malleable_job(id, doing).await?;
-        if job.unsplit_tasks().is_some() {
-            return Err(permanent_error(doing, format!("{} is more than one job", job.slurm_name())));
-        }
-        Ok(job)
+        require_single(self.malleable_job(id, doing).await?, doing)
     }
 
     async fn running_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
@@ -135,10 +139,7 @@ impl RestSlurm {
         let doing = format!("cancelling job {id}");
         let name = match self.malleable_job_if_known(id, &doing).await? {
             Some(job) if job.state.is_ended() => return Ok(()),
-            Some(job) if job.unsplit_tasks().is_some() => {
-                return Err(permanent_error(&doing, format!("{} is more than one job", job.slurm_name())));
-            }
-            Some(job) => job.slurm_name(),
+            Some(job) => require_single(job, &doing)?.slurm_name(),
             None => return Ok(()),
         };
         match self.session.send_change(Method::DELETE, &format!("job/{name}"), None).await {

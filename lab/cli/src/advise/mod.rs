@@ -34,11 +34,14 @@ use infill_traces::MeasuredThroughputs;
 /// Largest noise that is accepted. Training jobs have less.
 const MAX_NOISE: f64 = 1.0;
 
+/// The heading of options for all kinds of trials.
+const TRIAL: &str = "All trials";
+
 /// Flags of `infill advise`.
 #[derive(Clone, Debug, Args)]
 pub struct AdviseArgs {
     /// CSV with the columns `nodes` and `throughput` (samples/s; 0 or empty for sizes without a measurement)
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["plans", "types"], conflicts_with_all = ["plans", "types"])]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["plans", "types"], conflicts_with_all = ["plans", "types"], help_heading = "Scaling curve")]
     curve: Option<PathBuf>,
     #[command(flatten)]
     plans: plans::PlanTrialArgs,
@@ -46,19 +49,19 @@ pub struct AdviseArgs {
     types: types::TypeTrialArgs,
     /// How much a report of one second, or a measurement of a plan, varies (standard deviation of its
     /// logarithm)
-    #[arg(long, default_value_t = 0.05, value_name = "SHARE", allow_negative_numbers = true, value_parser = parse_noise)]
+    #[arg(long, default_value_t = 0.05, value_name = "SHARE", allow_negative_numbers = true, help_heading = TRIAL, value_parser = parse_noise)]
     noise: f64,
     /// Seed of the noise: with the same one, the output is the same
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", help_heading = TRIAL)]
     seed: u64,
     /// Leave out sizes above this one
-    #[arg(long, default_value_t = MAX_NODES_A_JOB, value_name = "M", hide_default_value = true)]
+    #[arg(long, default_value_t = MAX_NODES_A_JOB, value_name = "NODES", hide_default_value = true, help_heading = TRIAL)]
     max_nodes: u32,
     /// Also draw the curve
-    #[arg(long, conflicts_with_all = ["json", "plans", "types"])]
+    #[arg(long, conflicts_with_all = ["json", "plans", "types"], help_heading = "Output")]
     draw: bool,
     /// Print the result as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 

@@ -22,6 +22,7 @@ use infill_traces as traces;
 
 /// Flags for execution plans.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Execution plans")]
 pub(super) struct PlanTrialArgs {
     /// CSV of measured execution plans, one row per plan and placement: `model`, `plan`, `gpus`, `nodes`,
     /// `dp`, `tp`, `pp`, `global_batch`, `iter_time_s`, and perhaps `placement`, `zero`, `offload`, `gc`
@@ -35,7 +36,7 @@ pub(super) struct PlanTrialArgs {
     #[arg(long, value_name = "FILE", requires = "plans")]
     pub(super) facts: Vec<PathBuf>,
     /// Most measurements for --plans
-    #[arg(long, value_name = "N", requires = "plans", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "MEASUREMENTS", requires = "plans", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) measurements: u32,
     /// Try each program of all --plans with priors from the other programs only: mean errors of 20 trials
     #[arg(long, requires = "plans", conflicts_with = "model")]

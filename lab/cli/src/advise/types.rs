@@ -19,6 +19,7 @@ use infill_traces as traces;
 
 /// Flags for types of GPUs.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Types of GPUs")]
 pub(super) struct TypeTrialArgs {
     /// CSV of the training speeds of models on types of GPUs: `model`, `gpu_type`, `gpus`, `nodes`, `batch`
     /// and `iter_time_s`, and perhaps `params`
@@ -33,7 +34,7 @@ pub(super) struct TypeTrialArgs {
     #[arg(long, requires = "types")]
     others: bool,
     /// Number of micro-batches per step; stages are profiled with one
-    #[arg(long, value_name = "N", requires = "types", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "BATCHES", requires = "types", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65536))]
     micro_batches: u32,
 }
 

@@ -14,6 +14,7 @@ use infill_traces::SwfLayout;
 
 /// The log to replay. `infill gaps` has the same flags.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Log, instead of a daemon")]
 pub struct LogArgs {
     /// Job log: SWF, or what `sacct -aXPo
     /// JobID,User,Account,Partition,Submit,Start,End,Timelimit,NNodes,NodeList,AllocTRES,State` prints;
@@ -24,20 +25,20 @@ pub struct LogArgs {
     #[arg(long, value_name = "FORMAT", requires = "log")]
     pub log_format: Option<LogFormat>,
     /// Processors of a node, for logs that count processors [default: by the log's header]
-    #[arg(long, value_name = "N", requires = "log")]
+    #[arg(long, value_name = "PROCESSORS", requires = "log")]
     pub procs_per_node: Option<NonZeroU32>,
     /// Unit of the job log, in which sizes and --nodes count
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = LogUnit::Node, requires = "log")]
+    #[arg(long, value_name = "UNIT", value_enum, default_value_t = LogUnit::Node, requires = "log")]
     pub unit: LogUnit,
     /// GPUs of a node, for --unit gpu [default: as many as its jobs ever have at once]
-    #[arg(long, value_name = "N", requires = "log", value_parser = gpu_count_parser())]
+    #[arg(long, value_name = "GPUS", requires = "log", value_parser = gpu_count_parser())]
     pub gpus_per_node: Option<u32>,
     /// Log of idle intervals: CSV with the columns start_s, end_s and node
     #[arg(long, value_name = "FILE", conflicts_with = "log")]
     pub idle: Option<PathBuf>,
-    /// Number of nodes: the first N of an idle log; for a job log the size of the machine, unless its jobs
+    /// Number of nodes: the first of an idle log; for a job log the size of the machine, unless its jobs
     /// name more
-    #[arg(long, value_name = "N", value_parser = parse_node_count)]
+    #[arg(long, value_name = "NODES", value_parser = parse_node_count)]
     pub nodes: Option<usize>,
 }
 
@@ -76,9 +77,14 @@ impl LogFormat {
     }
 }
 
+/// The heading of what is compared.
+const POLICIES: &str = "Policies";
+/// The heading of what one simulation does.
+const RUN: &str = "Simulation";
+
 /// Flags of `infill simulate`.
 #[derive(Clone, Debug, Args)]
-#[command(disable_help_flag = true, after_help = HELP.as_str())]
+#[command(after_help = HELP.as_str())]
 pub struct SimulateArgs {
     #[command(flatten)]
     pub(crate) log: LogArgs,
@@ -89,34 +95,34 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
     /// Unit of work: a sample of any job, or a node-second of any job at its smallest size
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = WorthUnit::Sample)]
+    #[arg(long, value_name = "UNIT", help_heading = POLICIES, value_enum, default_value_t = WorthUnit::Sample)]
     pub worth: WorthUnit,
     /// Policies, compared with the bound: infill, infill-known, infill-blind, infill-oracle,
     /// freetrain[@SECS], freetrain-linear[@SECS], malletrain[@SECS], equal-share, fcfs-max, bound
     /// [default: infill,infill-known,freetrain,bound]; for --machine infill, infill-known, static, rubick,
     /// sia, fcfs [default: all]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[arg(long, value_name = "POLICY,…", value_delimiter = ',', help_heading = POLICIES)]
     pub policy: Vec<String>,
     /// Forward-looking time of the published program, for policies without @SECS
-    #[arg(long, value_name = "S", default_value_t = infill_sim::policy::DEFAULT_TFWD_SECS, value_parser = parse_positive)]
+    #[arg(long, value_name = "SECS", help_heading = POLICIES, default_value_t = infill_sim::policy::DEFAULT_TFWD_SECS, value_parser = parse_positive)]
     pub tfwd: f64,
-    /// Simulate only the first D days of the log
-    #[arg(long, value_name = "D", value_parser = parse_positive)]
+    /// Simulate only the first days of the log
+    #[arg(long, value_name = "DAYS", help_heading = RUN, value_parser = parse_positive)]
     pub days: Option<f64>,
     /// Seed of all random numbers
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", help_heading = RUN, default_value_t = 1)]
     pub seed: u64,
     /// How much a measurement of one second varies (standard deviation of its logarithm)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.02)]
+    #[arg(long, value_name = "SHARE", help_heading = RUN, default_value_t = 0.02)]
     pub noise: f64,
     #[command(flatten)]
     pub(crate) table: TableArgs,
     /// Write the results into this file as a page with figures, which needs only a browser
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
     /// Report how long each policy took, in the JSON and in the field %T. Without this flag, the same seed
     /// gives the same bytes
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub timings: bool,
 }
 
@@ -132,32 +138,33 @@ impl SimulateArgs {
 
 /// The malleable jobs to simulate.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Malleable jobs")]
 pub(crate) struct SupplyArgs {
     /// CSV with the columns nodes and throughput, or model, nodes and throughput for several
     #[arg(long, value_name = "FILE", required_unless_present = "machine")]
     pub curves: Vec<PathBuf>,
     /// Use only the curves with these names
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Malleable jobs: CSV with the columns name, submit_s, samples, min_nodes, max_nodes, curve and perhaps
     /// weight and user; for --machine name (or job_id), submission_s, model, gpus, steps (or iterations) and
     /// perhaps params, batch, gpu_type, plan_base
     #[arg(long, value_name = "FILE", conflicts_with_all = ["endless", "hpo", "nas"])]
     pub workload: Option<PathBuf>,
-    /// Simulate K jobs that never end, with the curves in turn [default: 10]
-    #[arg(long, value_name = "K", conflicts_with_all = ["hpo", "nas"], value_parser = at_once_parser())]
+    /// Simulate this many jobs that never end, with the curves in turn [default: 10]
+    #[arg(long, value_name = "JOBS", conflicts_with_all = ["hpo", "nas"], value_parser = at_once_parser())]
     pub endless: Option<u32>,
     /// A search for hyper-parameters by successive halving: TRIALS[:ETA]
     #[arg(long, value_name = "TRIALS", conflicts_with = "nas", value_parser = parse_trials)]
     pub hpo: Option<(u32, u32)>,
-    /// A search that trains K architectures at a time, each with its own scaling curve
-    #[arg(long, value_name = "K", value_parser = at_once_parser())]
+    /// A search that trains this many architectures at a time, each with its own scaling curve
+    #[arg(long, value_name = "JOBS", value_parser = at_once_parser())]
     pub nas: Option<u32>,
-    /// Smallest size of endless jobs and of searches, nodes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Smallest size of endless jobs and of searches
+    #[arg(long, value_name = "NODES", default_value_t = 1)]
     pub min: u32,
-    /// Largest size of endless jobs and of searches, nodes
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    /// Largest size of endless jobs and of searches
+    #[arg(long, value_name = "NODES", default_value_t = 64)]
     pub max: u32,
 }
 
@@ -170,6 +177,7 @@ impl SupplyArgs {
 
 /// A machine without a main queue.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Closed machine, instead of a log")]
 pub(crate) struct ClosedArgs {
     /// A closed machine instead of a log: NODESxGPUS:TYPE[,…], such as 8x8:a800, with the jobs of --workload
     /// and the speeds of --plans; all its nodes are always available. With --order its GPUs are of one kind
@@ -191,28 +199,28 @@ pub(crate) struct ClosedArgs {
     /// Compare orders of a queue of jobs of fixed size: fcfs, las, 2d-las, srpt-oracle, srpt-predicted,
     /// a-srpt, borda, gittins. --workload is a log as for `infill history check`; its first 30 % only train
     /// the prediction
-    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "machine", conflicts_with_all = ["plans", "policy"])]
+    #[arg(long, value_name = "ORDER,…", value_delimiter = ',', requires = "machine", conflicts_with_all = ["plans", "policy"])]
     pub order: Vec<QueueOrder>,
     /// Seconds of additional work each time a job is stopped
-    #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = parse_secs, requires = "order")]
+    #[arg(long, value_name = "SECS", default_value_t = 30.0, value_parser = parse_secs, requires = "order")]
     pub stop: f64,
     /// Percentage of kinds of jobs (user, name and size) whose prediction is used
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0, value_parser = parse_percent, requires = "order")]
     pub mix: f64,
     /// Seconds without a step when a job starts, and when it gets other GPUs or another plan
-    #[arg(long, value_name = "S", default_value_t = 260.0, value_parser = parse_secs, requires = "machine")]
+    #[arg(long, value_name = "SECS", default_value_t = 260.0, value_parser = parse_secs, requires = "machine")]
     pub restart: f64,
     /// Whether infill knows how many steps jobs will make, or predicts this from jobs with the same model
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = LengthKnowledge::Known, requires = "machine")]
+    #[arg(long, value_name = "KNOWLEDGE", value_enum, default_value_t = LengthKnowledge::Known, requires = "machine")]
     pub lengths: LengthKnowledge,
     /// Submission times are divided by this
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = parse_positive, requires = "machine")]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_positive, requires = "machine")]
     pub speed_up: f64,
     /// Multiply the steps of each job by this
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = parse_positive, requires = "machine")]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_positive, requires = "machine")]
     pub scale_work: f64,
     /// End the simulation after this time, even if jobs are left
-    #[arg(long, value_name = "S", value_parser = parse_positive_secs, requires = "machine")]
+    #[arg(long, value_name = "SECS", value_parser = parse_positive_secs, requires = "machine")]
     pub secs: Option<f64>,
 }
 
@@ -228,40 +236,41 @@ pub(crate) enum LengthKnowledge {
 
 /// The costs of changes.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Costs of changes")]
 pub(crate) struct ChangeArgs {
     /// Seconds without samples when a job gets more nodes
-    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = parse_secs)]
+    #[arg(long, value_name = "SECS", default_value_t = 18.0, value_parser = parse_secs)]
     pub up: f64,
     /// Seconds without samples when a job gets fewer nodes
-    #[arg(long, value_name = "S", default_value_t = 12.0, value_parser = parse_secs)]
+    #[arg(long, value_name = "SECS", default_value_t = 12.0, value_parser = parse_secs)]
     pub down: f64,
     /// Seconds without samples when a job starts
-    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = parse_secs)]
+    #[arg(long, value_name = "SECS", default_value_t = 18.0, value_parser = parse_secs)]
     pub start: f64,
-    /// Jobs stay alive over changes: a newcomer warms up for S seconds on its own node while the others
+    /// Jobs stay alive over changes: a newcomer warms up for these seconds on its own node while the others
     /// train. Then --up and --down are the pauses of the others
-    #[arg(long, value_name = "S", value_parser = parse_secs)]
+    #[arg(long, value_name = "SECS", value_parser = parse_secs)]
     pub warm: Option<f64>,
     /// How these seconds are charged: as pauses, or as in the published replay at the rate before the change,
     /// with free starts
     #[arg(long, value_name = "HOW", value_enum, default_value_t = ChangeCharging::Pause)]
     pub accounting: ChangeCharging,
     /// Seconds that saving a checkpoint takes
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_secs)]
+    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = parse_secs)]
     pub save: f64,
     /// Seconds that a preempted job has to save. If saving takes longer, the job loses the work since its
     /// last checkpoint
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_secs)]
+    #[arg(long, value_name = "SECS", default_value_t = 2.0, value_parser = parse_secs)]
     pub grace: f64,
     /// Seconds between two checkpoints of a running job
-    #[arg(long, value_name = "S", default_value_t = 600.0, value_parser = parse_secs)]
+    #[arg(long, value_name = "SECS", default_value_t = 600.0, value_parser = parse_secs)]
     pub checkpoint: f64,
     /// Seconds from leaving a node until the main queue can have it
-    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = parse_secs)]
+    #[arg(long, value_name = "SECS", default_value_t = 5.0, value_parser = parse_secs)]
     pub leave: f64,
     /// How much jobs that leave at the same time slow each other's saves down: 0 not at all, 1 as if they
     /// shared one pipe
-    #[arg(long, value_name = "C", default_value_t = 0.0, value_parser = parse_share)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_share)]
     pub save_shared: f64,
 }
 

@@ -14,7 +14,6 @@ use infill_api::SCHEMA_VERSION;
 use infill_model::{ClosedJob, ModelFacts, SpeedRow, config::Config, duration};
 use infill_present::{
     exit::{CommandFailure, CommandResult, ProgramExit},
-    filter,
     input::parsed_with_warnings,
     output,
     phrases::percent,
@@ -136,7 +135,7 @@ pub fn simulate_closed(args: &SimulateArgs, machine: &ClosedMachine, config: &Co
     let policies = args.named_policies(&DEFAULT_POLICIES).into_iter().map(str::parse);
     let policies: Vec<ClosedPolicyName> =
         policies.collect::<Result<_, _>>().map_err(|e| ProgramExit::Usage.caused_by(e))?;
-    filter::render_table(&args.table, DEFAULT_FORMAT, CLOSED_COLUMNS, &[])?;
+    args.table.check_format(CLOSED_COLUMNS)?;
     let setup = closed_setup(args, machine, config)?;
     let progress = ProgressLines::new(ProgressMeasure::Jobs(setup.jobs.len()));
     let outcomes =

@@ -15,7 +15,6 @@ use infill_api::SCHEMA_VERSION;
 use infill_model::{PastJob, Submission, duration};
 use infill_present::{
     exit::{CommandFailure, CommandResult, ProgramExit},
-    filter,
     input::parsed_with_warnings,
     output,
     progress::{ProgressLine, ProgressLines, ProgressMeasure},
@@ -109,7 +108,7 @@ fn format_time(secs: f64) -> String {
 /// Simulates the orders on this machine and prints the results.
 pub fn simulate_orders(args: &SimulateArgs, machine: &ClosedMachine) -> CommandResult {
     let orders = &args.closed.order;
-    filter::render_table(&args.table, DEFAULT_FORMAT, ORDER_COLUMNS, &[])?;
+    args.table.check_format(ORDER_COLUMNS)?;
     let units = machine.gpu_count();
     let jobs = rigid_jobs(args, units)?;
     let progress = ProgressLines::new(ProgressMeasure::Jobs(jobs.len()));

@@ -177,7 +177,7 @@ pub(crate) fn row_cells(row: &PolicyRow) -> impl Iterator<Item = (&'static str, 
 
 /// Refuses a format with unknown fields before the simulation begins.
 pub(crate) fn check_format(args: &TableArgs) -> Result<(), CommandFailure> {
-    filter::render_table(args, DEFAULT_FORMAT, POLICY_COLUMNS, &[]).map(drop)
+    args.check_format(POLICY_COLUMNS)
 }
 
 /// Prints a document: as JSON, or its table, with these lines above it unless the rows are wanted alone.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence, Set
 
 import torch
 
@@ -26,7 +26,7 @@ class Others:
         self._kept: Dict[str, Any] = {}
         self._options: List[Any] = []
         #: Names of objects that are not copied.
-        self._left_out: Dict[str, bool] = {}
+        self._left_out: Set[str] = set()
 
     def keep(self) -> None:
         """Copies the present states, and the optimizers' options, which schedulers change."""
@@ -46,7 +46,7 @@ class Others:
                 raise ValueError("large")
             self._kept[name] = copied(state)
         except Exception:  # Whatever it is, it cannot be put back. It changes with the repeated step, as ever.
-            self._left_out[name] = True
+            self._left_out.add(name)
             self._kept.pop(name, None)
 
     def back(self) -> None:

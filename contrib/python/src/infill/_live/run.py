@@ -22,7 +22,7 @@ from .checkpoint import Checkpoint
 from .control import connect
 from .items import Items
 from .model import Hook, Model
-from .state import State
+from .state import State, device_of_net
 from .suited import OutOfMemory, check_micro_batch, check_updates
 
 _Batch = TypeVar("_Batch")
@@ -51,7 +51,7 @@ class Run:
         check_micro_batch(net, sampler)
         self._net, self._sampler = net, sampler
         sampler.is_led = True
-        self._device = next((p.device for p in net.parameters()), torch.device("cpu"))
+        self._device = device_of_net(net)
         timeout = datetime.timedelta(seconds=timeout_secs)
         backend = backend or ("nccl" if self._device.type == "cuda" else "gloo")
         transport = group.Transport(backend, self._device, timeout)

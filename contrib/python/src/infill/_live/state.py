@@ -59,7 +59,7 @@ class State:
         self.worth = Worth.FRESH
         #: Of all random numbers in the training. The program's own seed, if it has set one.
         self.seed = torch.initial_seed()
-        self._device = next((p.device for p in net.parameters()), torch.device("cpu"))
+        self._device = device_of_net(net)
         #: How often the training was begun, from a checkpoint or from nothing, and the membership of this process.
         self.begun, self.epoch = 0, 0
 
@@ -208,6 +208,11 @@ def _load_optimizer(optimizer: Any, state: Tree) -> None:
         optimizer.state[parameters[number]] = kept
     for group, new in zip(optimizer.param_groups, state["param_groups"]):
         group.update({key: value for key, value in new.items() if key != "params"})
+
+
+def device_of_net(net: torch.nn.Module) -> torch.device:
+    """Where the parameters of a network are; the CPU if it has none."""
+    return next((p.device for p in net.parameters()), torch.device("cpu"))
 
 
 def _device_of(kind: str, own: torch.device) -> torch.device:

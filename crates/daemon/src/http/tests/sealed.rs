@@ -241,7 +241,9 @@ async fn a_credential_is_good_for_one_order_only() {
     assert!(answer.status == 204 && answer.is_proved(&session.key, paths::CONTROL, 0));
     assert_eq!(order(&pause, &drain, TO).await.status, 401, "a captured credential for another order");
     assert_eq!(order(&pause, &pause, "elsewhere:6810").await.status, 421);
-    assert_eq!(daemon.context.lock_state().control, infill_model::ControlState::Paused);
+    let control = daemon.context.lock_state().control.clone();
+    assert_eq!(control.state, infill_model::ControlState::Paused);
+    assert!(control.origin.is_some_and(|origin| origin.by.is_some() && !origin.automatic));
     // Nor without the name of the daemon, as an old client's in a header.
     let request = daemon.http.post(format!("{}{}", daemon.url, paths::CONTROL));
     let request =

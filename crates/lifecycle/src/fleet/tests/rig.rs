@@ -203,8 +203,19 @@ impl Rig {
 
     /// An agent reports an event; `None` if it does not belong to a job.
     pub fn report(&mut self, job: JobId, node: &NodeName, event: AgentEvent) -> Option<FleetOutcome> {
+        self.numbered_report(job, node, event, None)
+    }
+
+    /// An agent reports an event in a report with this number.
+    pub fn numbered_report(
+        &mut self,
+        job: JobId,
+        node: &NodeName,
+        event: AgentEvent,
+        number: Option<u64>,
+    ) -> Option<FleetOutcome> {
         self.heard.insert(event.kind());
-        let report = AgentReport { job, node: node.clone(), events: vec![event], gpus: None };
+        let report = AgentReport { job, node: node.clone(), events: vec![event], gpus: None, number };
         let out = self.fleet.handle_report(&report, self.now)?;
         Some(self.settle(out))
     }

@@ -146,3 +146,34 @@ fn a_job_that_is_called_back_has_waited_without_a_break() {
     assert_eq!(r.fleet.facts_for_job(LEAD, r.now).unwrap().running, Some(1));
     assert_eq!(waits_since(&r), None);
 }
+
+/// The samples of the job, and how often progress was passed on, after reports with these numbers.
+fn counted_samples(numbers: &[Option<u64>]) -> (f64, usize) {
+    let mut rig = fleet("running n1 n2");
+    let generation = rig.fleet.job_lifecycle(LEAD).unwrap().generation.number;
+    let mut passed_on = 0;
+    for number in numbers {
+        let event = AgentEvent::Progress {
+            generation,
+            samples: 10.0,
+            secs: 1.0,
+            step: None,
+            loss: None,
+            total: None,
+            weight: None,
+            startup: None,
+        };
+        let out = rig.numbered_report(LEAD, &n(1), event, *number).expect("it has a place");
+        passed_on += out.progress.len();
+    }
+    (rig.fleet.job_lifecycle(LEAD).unwrap().counts.progress.samples, passed_on)
+}
+
+#[test]
+fn progress_whose_answer_was_lost_counts_once() {
+    assert_eq!(counted_samples(&[Some(7), Some(7)]), (10.0, 1));
+    assert_eq!(counted_samples(&[Some(7), Some(8), Some(8)]), (20.0, 2));
+    // Another process of the agent begins anywhere.
+    assert_eq!(counted_samples(&[Some(7), Some(3)]), (20.0, 2));
+    assert_eq!(counted_samples(&[None, None]), (20.0, 2), "an older agent");
+}
