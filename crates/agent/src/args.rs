@@ -147,7 +147,7 @@ fn batch_modes() -> impl TypedValueParser<Value = BatchMode> {
 /// How the command is run.
 #[derive(Args, Clone, Debug)]
 pub struct CommandArgs {
-    /// Signal that asks the command to save and exit, sent to all its processes
+    /// Signal that asks the command to save and exit, sent to its processes that handle it
     #[arg(long, value_name = "NAME", default_value = "USR1", help_heading = SAVING)]
     pub signal: RunSignal,
     /// Seconds that the command gets to save and exit before it is killed
