@@ -1,6 +1,7 @@
 //! The behaviour that every database must show: one suite for all adapters.
 
 mod bounds;
+mod forget;
 mod samples;
 
 use std::sync::Arc;
@@ -34,7 +35,8 @@ pub(crate) async fn run(store: Arc<dyn Store>) -> Result<(), String> {
     settings(store).await?;
     prune(store).await?;
     bounds::imports(store).await?;
-    bounds::users(store).await
+    bounds::users(store).await?;
+    forget::forget_user(store).await
 }
 
 fn ok<T>(result: Result<T, StoreError>) -> Result<T, String> {

@@ -59,7 +59,7 @@ pub(super) async fn imports(store: &dyn Store) -> Result<(), String> {
     same("all profiles are pruned", &names(store, "ann").await?, &vec![])
 }
 
-fn spent(from: i64, account: &str, user: &str, useful_secs: f64) -> NodeTimeRow {
+pub(super) fn spent(from: i64, account: &str, user: &str, useful_secs: f64) -> NodeTimeRow {
     let [account, user, node_type] = [account, user, "cpu"].map(str::to_owned);
     let spent = NodeTimeUsage { useful_secs, gpu_secs: 2.0 * useful_secs, ..NodeTimeUsage::default() };
     NodeTimeRow { key: NodeTimeKey { from: UnixTime(from), account, user, node_type }, spent }
