@@ -1,5 +1,5 @@
-//! What infill costs slurmctld, slurmdbd and the nodes: RPCs by kind and user, Slurm jobs, rows of accounting,
-//! runs of prolog and epilog, and e-mails. `docs/evidence.md` has the results.
+//! What infill costs slurmctld, slurmdbd and the nodes: RPCs by kind and user, Slurm jobs, rows of
+//! accounting, runs of prolog and epilog, and e-mails. `docs/evidence.md` has the results.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,15 +14,16 @@ const QUIET_SECS: u64 = 20;
 const IDLE_SECS: u64 = 30;
 const BUSY_SECS: u64 = 60;
 
-/// Malleable jobs of the busy phase.
+/// Nodes of the cluster, and malleable jobs of the busy phase. Each may have up to four nodes.
+const NODES: usize = 16;
 const JOBS: usize = 8;
 
 /// Seconds between main jobs, and how long each runs.
 const MAIN_EVERY_SECS: u64 = 10;
 const MAIN_SECS: u32 = 5;
 
-/// RPCs a minute that the daemon may cause while nothing happens: four dumps a round, a round in five seconds,
-/// and room for its slow looks (topology, configuration, backfill).
+/// RPCs a minute that the daemon may cause while nothing happens: six a round, a round in five seconds, and
+/// room for rounds that are read again.
 const MOST_IDLE_RPCS: f64 = 120.0;
 
 /// A program that notes each of its runs.
@@ -163,7 +164,7 @@ fn show(phases: &[Phase]) -> String {
     text
 }
 
-/// Submits a main job of one node from time to time.
+/// Submits a main job of four nodes from time to time.
 fn main_queue(site: &Site) -> impl FnMut() -> u32 {
     let mut next = Instant::now();
     move || {
@@ -171,7 +172,7 @@ fn main_queue(site: &Site) -> impl FnMut() -> u32 {
             return 0;
         }
         next = Instant::now() + Duration::from_secs(MAIN_EVERY_SECS);
-        site.main_job(MAIN_SECS, &["--nodes=2"]);
+        site.main_job(MAIN_SECS, &["--nodes=4"]);
         1
     }
 }
@@ -180,6 +181,7 @@ fn main_queue(site: &Site) -> impl FnMut() -> u32 {
 #[ignore = "takes minutes: tests/run.sh --controller"]
 fn what_infill_costs_the_controller() {
     let slurm = Slurm::default()
+        .nodes(NODES)
         .file("prolog", &noting("prolog"))
         .file("epilog", &noting("epilog"))
         .file("mail", &noting("mail"))
@@ -198,7 +200,7 @@ fn what_infill_costs_the_controller() {
     let train =
         || Train::on("1-4").run("--grace 10 --curve 1:10,2:19,4:35").option("--mail-type=ALL").submit(&site);
     let jobs: Vec<u32> = (0..JOBS).map(|_| train()).collect();
-    site.until("jobs to train", 60.0, || site.diary(jobs[0]).last_step() > 0);
+    site.until("all jobs to train", 120.0, || jobs.iter().all(|job| site.diary(*job).last_step() > 0));
     phases.push(measure(&site, "infill, 8 jobs, a main queue", BUSY_SECS, &jobs, main_queue(&site)));
     println!("{}", show(&phases));
     let path = write_summary("INFILL_CONTROLLER_JSON", "controller.json", &phases);

@@ -201,8 +201,8 @@ impl Trial {
     }
 }
 
-/// Stops all threads of a process. Slurm sends SIGCONT before SIGTERM, which ends a stop by SIGSTOP. So they are
-/// stopped by ptrace, until they are killed.
+/// Stops all threads of a process. Slurm sends SIGCONT before SIGTERM, which ends a stop by SIGSTOP. So they
+/// are stopped by ptrace, until they are killed.
 fn freeze(process: &Process) {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten().flatten();
     let threads = tasks.filter_map(|task| task.file_name().to_str()?.parse::<libc::pid_t>().ok());
@@ -219,7 +219,8 @@ fn freeze(process: &Process) {
     }
 }
 
-/// Waits until all threads that this one has stopped are dead. Until then their parent does not see their end.
+/// Waits until all threads that this one has stopped are dead. Until then their parent does not see their
+/// end.
 fn until_dead() {
     let mut status = 0;
     // SAFETY: waitpid writes to `status` alone. It waits only for what this thread traces.

@@ -136,7 +136,8 @@ fn an_error_in_the_plugin_refuses_no_main_job() {
         let main = site.try_sbatch("alice", &["-p", "main", "-N1"], SCRIPT).expect("a main job is accepted");
         let renamed = site.exec("alice", &["scontrol", "update", &format!("JobId={main}"), "Name=other"]);
         assert!(renamed.status.success(), "{renamed:?}");
-        let said = submit(&site, &["--nodes=1-4"]).expect_err("a malleable job was accepted without its sizes");
+        let said =
+            submit(&site, &["--nodes=1-4"]).expect_err("a malleable job was accepted without its sizes");
         assert!(said.contains("infill: ") && said.contains("slurmctld's log"), "{function}: {said}");
         let log = std::fs::read_to_string(site.cluster().dir.join("log/slurmctld.log")).expect("a log");
         assert!(log.contains("planted"), "{function}: slurmctld's log does not say why");

@@ -52,7 +52,7 @@ pub struct ForgottenUser {
     pub ended_jobs: u64,
     /// Rows of node-time, which stay without the name.
     pub node_time: u64,
-    /// Records of ended malleable jobs. They name the user by number, so there are none if the account is gone.
+    /// Records of ended malleable jobs. They name the user by number: 0 if the account is gone.
     pub leads: u64,
     /// Rows of node-time of the present hour, which still have the name.
     pub kept_node_time: u64,

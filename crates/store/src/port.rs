@@ -273,8 +273,8 @@ pub trait Store: Send + Sync {
     async fn find_profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError>;
     /// Deletes the profiles that the filter selects, with their measurements. Returns how many profiles.
     async fn forget_profiles(&self, filter: &ProfileFilter) -> Result<u64, StoreError>;
-    /// Deletes all rows that name a user: profiles with their measurements, ended jobs, ended leads with their
-    /// generations. Node-time stays, without the name.
+    /// Deletes all rows that name a user: profiles with their measurements, ended jobs, ended leads with
+    /// their generations. Node-time stays, without the name.
     async fn forget_user(&self, user: &UserToForget) -> Result<ForgottenRows, StoreError>;
     /// A small setting that outlives the daemon, such as the administrator's last order. `None` if it was
     /// never written.

@@ -72,8 +72,8 @@ fn refuse_active_user(context: &DaemonContext, name: &str) -> Result<(), Request
     }
 }
 
-/// Forgets the user's profiles, usage and ended jobs in memory. The predictor of lengths learns again from the
-/// jobs that are left. The forest is grown without the user within a day.
+/// Forgets the user's profiles, usage and ended jobs in memory. The predictor of lengths learns again from
+/// the jobs that are left. The forest is grown without the user within a day.
 async fn forget_in_memory(context: &DaemonContext, user: &UserToForget) -> Result<(), RequestDenial> {
     let ended = context.store.recent_ended_jobs(MAX_LEARNED_JOBS).await?;
     let learned = run_blocking(move || {

@@ -1,8 +1,8 @@
 //! A user is forgotten on request, and others are not.
 
-use super::bounds::spent;
-use super::samples::ended_job;
-use super::{key, measurement, ok, profile, same};
+use super::super::samples::ended_job;
+use super::super::{key, measurement, ok, profile, same};
+use super::spent;
 use crate::port::{ForgottenRows, Measurement, Store, UserToForget};
 use infill_model::{EndedJob, GenerationRecord, JobId, LeadRecord, ProfileFilter, UnixTime, UserId};
 
