@@ -23,8 +23,8 @@ enum HistoryCommand {
     /// Import ended jobs of all partitions but the malleable one from Slurm's accounting; for administrators.
     /// Jobs that the daemon has already are kept, so the import can be repeated
     Import(import::ImportHistoryArgs),
-    /// Delete everything that names a user: profiles, ended jobs, records of jobs; for administrators. Sums of
-    /// node-time stay, without the name
+    /// Delete everything that names a user: profiles, ended jobs, records of jobs. Sums of node-time stay,
+    /// without the name; for administrators
     Forget(forget::ForgetUserArgs),
 }
 
