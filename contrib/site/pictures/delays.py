@@ -26,7 +26,7 @@ DASHES = ["2 4", "8 4", ""]
 
 WIDTH, HEIGHT = 760, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 54, 48
-MOST_SECS = 4.0
+MOST_SECS = 2.0
 
 
 def percentile(values, share):
@@ -116,7 +116,7 @@ def draw():
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(
         f'<text x="{middle}" y="{HEIGHT - 10}" text-anchor="middle" fill="#374151">'
-        "seconds later than on a cluster without other jobs</text>"
+        "seconds later than without malleable jobs</text>"
     )
     at = LEFT
     for (name, values), colour, dash in zip(data["series"].items(), COLOURS, DASHES, strict=True):
