@@ -53,7 +53,8 @@ local function given(value)
 end
 
 local function refuse(message)
-   slurm.log_user("infill: " .. message)
+   -- The message may repeat what the user wrote, and log_user reads its first argument as a format.
+   slurm.log_user("%s", "infill: " .. message)
    return slurm.ERROR
 end
 
@@ -336,7 +337,7 @@ local function names_partition(list)
    return found, others
 end
 
-function slurm_job_submit(job, part_list, submit_uid)
+local function submit_job(job)
    local found, others = names_partition(job.partition)
    if not found then return slurm.SUCCESS end
    if others then return refuse("name only the partition " .. PARTITION) end
@@ -350,7 +351,7 @@ function slurm_job_submit(job, part_list, submit_uid)
 end
 
 -- Owners may change their job, except for what infill relies on.
-function slurm_job_modify(job, job_record, part_list, modify_uid)
+local function modify_job(job, job_record, modify_uid)
    if modify_uid == 0 or modify_uid ~= job_record.user_id then return slurm.SUCCESS end
    if job_record.partition ~= PARTITION then
       if names_partition(job.partition) then
@@ -363,4 +364,27 @@ function slurm_job_modify(job, job_record, part_list, modify_uid)
       return refuse("the sizes of a malleable job cannot change after submission: cancel it and submit it again")
    end
    return slurm.SUCCESS
+end
+
+-- Whether a list of partitions may name infill's. A plain search, because it is asked where something else has failed.
+local function may_name_partition(list)
+   return type(list) == "string" and string.find(list, PARTITION, 1, true) ~= nil
+end
+
+-- If a plug-in raises an error, slurmctld 24.11 logs it and accepts the job as it is. A malleable job would then run
+-- without sizes. So an error in this file is caught here. Malleable jobs are refused, and all others pass.
+local function guarded(list, work, ...)
+   local done, result = pcall(work, ...)
+   if done then return result end
+   slurm.log_error("%s", "infill: error in job_submit.lua: " .. tostring(result))
+   if not may_name_partition(list) then return slurm.SUCCESS end
+   return refuse("job_submit.lua has failed; slurmctld's log says why")
+end
+
+function slurm_job_submit(job, part_list, submit_uid)
+   return guarded(job.partition, submit_job, job)
+end
+
+function slurm_job_modify(job, job_record, part_list, modify_uid)
+   return guarded(job_record.partition, modify_job, job, job_record, modify_uid)
 end

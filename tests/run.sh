@@ -33,6 +33,8 @@ Longer runs, each on generated sites or its own clusters:
        tests/run.sh --sites [NAME…]
        tests/run.sh --soak [MINUTES [NAME]]
        tests/run.sh --preemption [SECONDS [NAME]]
+       tests/run.sh --delays
+       tests/run.sh --controller
        tests/run.sh --pauses
        tests/run.sh --sweep [TRIALS]
        tests/run.sh --frameworks [NAME…]
@@ -53,7 +55,11 @@ alive) and random faults for five minutes. Ends with a table of the sites that k
 Runs as many at a time as INFILL_TEST_CLUSTERS says (2).
 --soak: one site (plain) for 90 minutes, or MINUTES, with a fault every 15 s. The daemon's memory, descriptors and tables must
 stay flat.
---preemption: the same main queue without infill, over plain jobs that end when asked to. Measures how late Slurm alone makes it.
+--preemption: the same main queue without infill, for SECONDS by itself and for SECONDS over plain jobs that end when asked to.
+Measures how late Slurm alone makes it, and writes target/preemption.json.
+--delays: how late a main job starts in each case of docs/evidence.md, on one cluster. Writes target/delays.json.
+--controller: calls of slurmctld, Slurm jobs, rows of accounting, prologs and e-mails, with infill and without. Writes
+target/controller.json.
 INFILL_SEED repeats a run; each run prints its seed.
 --pauses: how long PyTorch pauses over changes of each kind, with a restart and without. Ends with a table, and
 target/pauses.json.
@@ -295,7 +301,12 @@ check_dependencies() (
         check bans licenses sources
 )
 
-check_packages() { contrib/packaging/check --binary "${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill"; }
+check_packages() {
+    local binary=${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill
+    contrib/packaging/check --binary "$binary" || return
+    # Everything that a release consists of, with the debug program.
+    contrib/release --dry-run --binary "$binary" --out "$RECORD/release" "$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n1)"
+}
 
 check_python() {
     local flaky
@@ -444,6 +455,8 @@ run_some() {
             --skip the_table_of_the_document "${names[@]/#/frameworks::}"
         driver frameworks::the_table_of_the_document
         ;;
+    --delays) driver delays::how_late_main_jobs_start ;;
+    --controller) driver controller_load::what_infill_costs_the_controller ;;
     --pauses) driver pauses::how_long_changes_take ;;
     --sweep)
         use_optuna

@@ -51,6 +51,7 @@ fn valid_command_lines_parse() {
         "infill history import",
         "infill history import --since now-90days --json",
         "infill history import --from - --since 2026-01-01",
+        "infill history forget --user ann --json",
         "infill rounds",
         "infill rounds --noheader -o %t|%s -n 1000 --before 22:10",
         "infill rounds --json --limit 5",

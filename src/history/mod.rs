@@ -1,5 +1,6 @@
 //! `infill history`: jobs that have ended, from which infill predicts the run times of others.
 
+mod forget;
 mod import;
 
 use clap::{Args, Subcommand};
@@ -26,6 +27,9 @@ enum HistoryCommand {
     /// Jobs of the malleable partition are left out. Jobs that the daemon has already are kept, so the import
     /// can be repeated.
     Import(import::ImportHistoryArgs),
+    /// Delete everything that names a user: profiles, ended jobs, records of jobs. Sums of node-time stay,
+    /// without the name; for administrators
+    Forget(forget::ForgetUserArgs),
 }
 
 /// Runs `infill history`.
@@ -33,5 +37,6 @@ pub async fn run(args: HistoryArgs, session: &CliSession) -> CommandResult {
     match args.command {
         HistoryCommand::Check(args) => history_check::run(&args),
         HistoryCommand::Import(args) => import::run(args, session).await,
+        HistoryCommand::Forget(args) => forget::run(args, session).await,
     }
 }

@@ -1,6 +1,6 @@
 //! job_submit.lua on the real slurmctld: the result of each kind of submission.
 
-use crate::harness::Site;
+use crate::harness::{Site, Slurm};
 
 /// A job that only waits.
 const SCRIPT: &str = "sleep 1000";
@@ -60,6 +60,7 @@ fn invalid_requests_are_refused_with_advice() {
     check_refused(&site, &["--comment=infill:nodes=99999999999999999999"], "sizes are 1 to 10000");
     check_refused(&site, &["--comment=infill:wing=1"], "cannot read");
     check_refused(&site, &["--comment=infill:rm -rf /"], "cannot read");
+    check_refused(&site, &["--comment=infill:50%d"], "cannot read '50%d'");
     let long = format!("--comment=infill:{}", "a=b;".repeat(200));
     check_refused(&site, &[&long], "longer than");
     check_refused(&site, &["--array=1-4", "--hold"], "leave out --hold");
@@ -119,4 +120,26 @@ fn owners_cannot_change_what_infill_relies_on() {
     let (done, said) = update("alice", &main, "Partition=infill");
     assert!(!done && said.contains("cannot move into this partition"), "{said}");
     assert_eq!(site.field(id.parse().unwrap(), "AdminComment"), "infill:nodes=1-4");
+}
+
+#[test]
+fn an_error_in_the_plugin_refuses_no_main_job() {
+    let plugin = include_str!("../../slurm/job_submit.lua");
+    let broken = |function: &str| {
+        let head = format!("local function {function}\n");
+        assert_eq!(plugin.matches(&head).count(), 1, "the plug-in has no {function}");
+        plugin.replace(&head, &format!("{head}   error('planted')\n"))
+    };
+    // The first one is called for every job, the second one only for malleable jobs.
+    for function in ["names_partition(list)", "make_lead(job)"] {
+        let site = Site::bare_on(&Slurm::default().file("job_submit.lua", &broken(function)));
+        let main = site.try_sbatch("alice", &["-p", "main", "-N1"], SCRIPT).expect("a main job is accepted");
+        let renamed = site.exec("alice", &["scontrol", "update", &format!("JobId={main}"), "Name=other"]);
+        assert!(renamed.status.success(), "{renamed:?}");
+        let said =
+            submit(&site, &["--nodes=1-4"]).expect_err("a malleable job was accepted without its sizes");
+        assert!(said.contains("infill: ") && said.contains("slurmctld's log"), "{function}: {said}");
+        let log = std::fs::read_to_string(site.cluster().dir.join("log/slurmctld.log")).expect("a log");
+        assert!(log.contains("planted"), "{function}: slurmctld's log does not say why");
+    }
 }

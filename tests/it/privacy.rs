@@ -78,3 +78,25 @@ fn without_munge_it_says_what_to_do() {
     assert_eq!(output.status.code(), Some(4), "{said}");
     assert!(said.contains("munged") && said.contains("http.read"), "{said}");
 }
+
+#[test]
+fn what_names_a_user_is_deleted_on_request() {
+    let site = Site::acting();
+    let job = Train::on("1-2").run("--profile bert").submit(&site);
+    site.until_trains_on(job, 2, 40.0);
+    let forget = |user: &str| {
+        let out = site.exec(user, &["infill", "history", "forget", "--user", "alice"]);
+        let said = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (out.status.code(), said)
+    };
+    assert_eq!(forget("alice").0, Some(4), "only administrators may");
+    let (code, said) = forget("root");
+    assert!(code == Some(1) && said.contains("they must end first"), "{code:?} {said}");
+    site.completes(job);
+    site.until("alice's job to be over", 60.0, || forget("root").0 == Some(0));
+    // Times and rounds may name jobs and users by number, and only the present hour has the name.
+    let names = "select count(*) from profiles where owner='alice'; select count(*) from ended_jobs where owner='alice'; \
+                 select count(*) from leads where ended; select count(*) from settings where content like '%alice%'";
+    let counts = site.must("infill", &["sqlite3", "-readonly", "/var/lib/infill/infill.db", names]);
+    assert_eq!(counts.split_whitespace().collect::<Vec<_>>(), ["0", "0", "0", "0"]);
+}

@@ -1,6 +1,8 @@
 //! The effect of an infill upgrade on running jobs: none.
 
-use crate::harness::{Settings, Site, Train};
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::harness::{Postgres, Settings, Site, Train};
 
 /// For a script that runs a copy of the program, which a test can replace.
 const OWN_COPY: &str = "export PATH=/scratch/bin:$PATH";
@@ -137,4 +139,66 @@ fn secrets_in_files_that_others_may_read_keep_the_daemon_from_starting() {
     let checked = site.must("alice", &["infill", "config", "check"]);
     assert!(checked.contains("not checked: notify.url_file: cannot read"), "{checked}");
     assert!(!site.log().contains("hunter2"));
+}
+
+/// The guide whose commands are run here.
+const GUIDE: &str = include_str!("../../docs/upgrading.md");
+
+/// The one command of the guide that begins like this.
+#[track_caller]
+fn command(begin: &str) -> &'static str {
+    let mut found =
+        GUIDE.lines().filter_map(|line| line.strip_prefix("    ")).filter(|l| l.starts_with(begin));
+    let command = found.next().unwrap_or_else(|| panic!("the guide has no command {begin}"));
+    assert_eq!(found.next(), None, "the guide has several commands {begin}");
+    command
+}
+
+#[test]
+fn a_backup_of_a_database_in_use_is_whole_and_takes_its_place() {
+    let site = Site::acting();
+    let job = Train::on("1-2").run("--profile bert").submit(&site);
+    site.until_trains_on(job, 2, 40.0);
+    let known = |site: &Site| site.run("root", &["infill", "profiles", "list", "-h"]).contains("bert");
+    site.until("a profile", 60.0, || known(&site));
+    site.must("infill", &["sh", "-c", command("sqlite3 ")]);
+    let check = ["sqlite3", "/var/lib/infill/backup.db", "PRAGMA integrity_check"];
+    assert_eq!(site.must("infill", &check).trim(), "ok");
+    assert!(site.status().is_some(), "the daemon runs on");
+    site.kill_daemon();
+    // As after a lost disk: the backup is all that is left.
+    site.must("root", &["sh", "-c", "rm /var/lib/infill/infill.db*"]);
+    site.must("root", &["sh", "-c", command("install ")]);
+    site.must("root", &["sh", "-c", command("rm -f ")]);
+    site.start();
+    assert!(known(&site), "what was learned is there again");
+    site.until_trains_on(job, 2, 40.0);
+    assert!(site.diary(job).lost().iter().all(|lost| *lost == 0), "{:?}", site.diary(job).lost());
+    site.completes(job);
+}
+
+#[test]
+fn a_dump_of_postgres_restores_a_store() {
+    let dir = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("permissions");
+    let server = Postgres::start(&dir.path().join("pg"));
+    let url = server.url(&dir.path().join("pg").to_string_lossy());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let store = runtime.block_on(infill_store::open_store(&url, || ())).expect("a store");
+    runtime.block_on(store.put_setting("control", "paused")).expect("a setting");
+    let restore = GUIDE.split('`').find(|span| span.starts_with("pg_restore ")).expect("a command");
+    let run = |command: &str| {
+        let words = command.replace("postgres://infill@db/infill", &url);
+        let mut words = words.split_whitespace();
+        let mut program = std::process::Command::new(words.next().expect("a program"));
+        let output = program.args(words).current_dir(dir.path()).output().expect("PostgreSQL's programs");
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(command("pg_dump "));
+    runtime.block_on(store.put_setting("control", "draining")).expect("a setting");
+    drop(store);
+    run(restore);
+    let store = runtime.block_on(infill_store::open_store(&url, || ())).expect("a store");
+    let setting = runtime.block_on(store.get_setting("control")).expect("a setting");
+    assert_eq!(setting.as_deref(), Some("paused"));
 }

@@ -1,4 +1,4 @@
-//! Imports of jobs that have ended.
+//! Imports of jobs that have ended, and the deletion of what names a user.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,4 +28,34 @@ pub struct EndedImportResult {
     pub taken: u64,
     /// Number of jobs that the store had already.
     pub known: u64,
+}
+
+/// Deletes everything that names a user: `POST /v1/history/forget`, for administrators. The credential's
+/// purpose is `history`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ForgetUserRequest {
+    /// Proof of the sender's identity.
+    #[serde(flatten)]
+    pub proof: BodyProof,
+    /// The user's login name. The account may be gone.
+    pub user: String,
+}
+
+/// What was deleted of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgottenUser {
+    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
+    pub schema: u32,
+    /// Profiles, with their measurements.
+    pub profiles: u64,
+    /// Jobs that have ended.
+    pub ended_jobs: u64,
+    /// Rows of node-time, which stay without the name.
+    pub node_time: u64,
+    /// Records of ended malleable jobs. They name the user by number: 0 if the account is gone.
+    pub leads: u64,
+    /// Rows of node-time of the present hour, which still have the name.
+    pub kept_node_time: u64,
+    /// Whether the account exists.
+    pub has_account: bool,
 }

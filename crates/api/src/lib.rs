@@ -35,7 +35,7 @@ pub use dialect::AgentDialect;
 pub use document::{BodyProof, ErrorBody, SCHEMA_VERSION};
 pub use explain::{ExplainQuery, ExplainView};
 pub use figures::{FigureKind, FigureQuery, FigureView, MAX_FIGURE_SECS};
-pub use history::{EndedImportResult, ImportEndedRequest, MAX_ENDED};
+pub use history::{EndedImportResult, ForgetUserRequest, ForgottenUser, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
     ControlOrigin, ControlRequest, DaemonStatus, EndPrediction, GenerationsView, HiddenCounts, IdleShare,
     JobView, LengthAccuracy, NodeFailure, NodeKind, NodeView, PlanView, RoundView, StatusQuery,

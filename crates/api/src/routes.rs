@@ -71,6 +71,9 @@ pub const IMPORT_PROFILES: &str = "/v1/profiles/import";
 /// Imports jobs that have ended (`POST`).
 pub const IMPORT_HISTORY: &str = "/v1/history/import";
 
+/// Deletes everything that names a user (`POST`).
+pub const FORGET_USER: &str = "/v1/history/forget";
+
 /// How long collective operations take on the site's nodes (`GET`).
 pub const COLLECTIVES: &str = "/v1/collectives";
 

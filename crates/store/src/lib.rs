@@ -15,8 +15,8 @@ mod upgrades;
 use std::sync::Arc;
 
 pub use port::{
-    LeadStanding, Measurement, ProfileQuota, QuotaExceeded, RetentionLimits, RoundRecord, RoundsFilter,
-    Store, StoreError,
+    ForgottenRows, LeadStanding, Measurement, ProfileQuota, QuotaExceeded, RetentionLimits, RoundRecord,
+    RoundsFilter, Store, StoreError, UserToForget,
 };
 
 /// How long a leader's session with PostgreSQL may be silent. After that the server ends the session, and the

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use infill_model::{
     EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, NodeTimeRow, NodeTimeUsage,
     NodeUsageSecs, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, RoundReport, RoundSummary, UnixTime,
+    UserId,
 };
 
 /// Why a call to the store failed.
@@ -132,6 +133,32 @@ pub struct QuotaExceeded {
     pub would_be: ProfileQuota,
 }
 
+/// A user whose rows are to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserToForget {
+    /// The login name.
+    pub name: String,
+    /// The user id; `None` if the account is gone. Leads are found by it.
+    pub uid: Option<UserId>,
+    /// Node-time of hours from this moment on keeps the name, because it is still written.
+    pub before: UnixTime,
+}
+
+/// How many rows that named a user were deleted, or lost the name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForgottenRows {
+    /// Profiles, with their measurements.
+    pub profiles: u64,
+    /// Jobs that have ended.
+    pub ended_jobs: u64,
+    /// Rows of node-time, now without the name.
+    pub node_time: u64,
+    /// Records of ended malleable jobs, with their generations.
+    pub leads: u64,
+    /// Rows of node-time that still have the name.
+    pub kept_node_time: u64,
+}
+
 /// Throughput of a job at one size: a row of the history of its profile. The daemon sums a job's consecutive
 /// measured stretches of the same profile and size until they make about a minute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -246,6 +273,9 @@ pub trait Store: Send + Sync {
     async fn find_profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError>;
     /// Deletes the profiles that the filter selects, with their measurements. Returns how many profiles.
     async fn forget_profiles(&self, filter: &ProfileFilter) -> Result<u64, StoreError>;
+    /// Deletes all rows that name a user: profiles with their measurements, ended jobs, ended leads with
+    /// their generations. Node-time stays, without the name.
+    async fn forget_user(&self, user: &UserToForget) -> Result<ForgottenRows, StoreError>;
     /// A small setting that outlives the daemon, such as the administrator's last order. `None` if it was
     /// never written.
     async fn get_setting(&self, key: &str) -> Result<Option<String>, StoreError>;

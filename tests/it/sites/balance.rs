@@ -14,6 +14,9 @@ use super::spec::Spec;
 /// Longest that the 99th percentile of main jobs may be late, beyond prolog and epilog, seconds.
 const P99_SECS: f64 = 1.0;
 
+/// The case of main jobs that waited while nothing was broken.
+const ALL_WELL: &str = "nothing broken";
+
 /// With fewer main jobs than this, a run has no 99th percentile.
 const ENOUGH_FOR_P99: usize = 100;
 
@@ -48,6 +51,8 @@ pub struct Balance {
     pub calm_secs: f64,
     /// By how much each main job was late, seconds, in order of submission.
     pub delays: Vec<f64>,
+    /// The same delays, by what was broken while the main job waited.
+    pub cases: BTreeMap<String, Vec<f64>>,
     /// Main jobs that Slurm requeued before they began. Their delay is unknown.
     pub requeued: usize,
     /// Main jobs that waited for sleeping nodes. Their delay is unknown.
@@ -85,6 +90,7 @@ impl Balance {
                 balance.broken.push(format!("{late}{why}"));
             }
             balance.delays.push(secs);
+            balance.cases.entry(case(queue, id, past).to_owned()).or_default().push(secs);
         }
         balance.requeued = queue.requeued().len();
         balance.slept = queue.slept().len();
@@ -112,6 +118,7 @@ impl Balance {
             faults: BTreeMap::new(),
             calm_secs: 0.0,
             delays: Vec::new(),
+            cases: BTreeMap::new(),
             requeued: 0,
             slept: 0,
             steps: 0,
@@ -209,12 +216,35 @@ fn circumstances(queue: &Queue<'_>, id: u32, past: &[Past]) -> String {
     )
 }
 
+/// What was broken while a main job waited.
+fn case(queue: &Queue<'_>, id: u32, past: &[Past]) -> &'static str {
+    let Some((submitted, started)) = queue.waited(id) else { return ALL_WELL };
+    let mut meanwhile = past.iter().filter(|p| p.begun <= started && p.repaired.1 >= submitted);
+    meanwhile.next().map_or(ALL_WELL, |fault| fault.kind.case())
+}
+
 /// The 99th percentile, by nearest rank.
 pub fn p99(delays: &[f64]) -> f64 {
+    percentile(delays, 0.99)
+}
+
+/// The value that this share of the delays does not exceed, by nearest rank.
+pub fn percentile(delays: &[f64], share: f64) -> f64 {
     let mut sorted = delays.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let rank = (sorted.len() as f64 * 0.99).ceil() as usize;
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+/// One row of delays: number, median, 90th and 99th percentile, and the largest.
+pub fn row_of_delays(name: &str, delays: &[f64]) -> String {
+    let [half, tenth, hundredth, last] = [0.5, 0.9, 0.99, 1.0].map(|share| percentile(delays, share));
+    format!("{name:<34} {:>5} {half:>7.2} {tenth:>6.2} {hundredth:>6.2} {last:>6.2}\n", delays.len())
+}
+
+/// The heads of [`row_of_delays`].
+pub fn heads_of_delays() -> String {
+    format!("{:<34} {:>5} {:>7} {:>6} {:>6} {:>6}\n", "SECONDS LATE", "MAIN", "MEDIAN", "P90", "P99", "MOST")
 }
 
 /// The summary of all runs.
@@ -260,6 +290,7 @@ impl Outcome {
             "\n{} main jobs: 99 % at most {:.2} s late, the last {:.2} s; seed {}",
             self.main_jobs, self.p99_secs, self.most_secs, self.seed
         );
+        text.push_str(&self.delays_by_case());
         for site in self.sites.iter().filter(|s| !s.looks.is_empty()) {
             let _ = write!(text, "{}", drawing(&site.looks));
         }
@@ -269,6 +300,18 @@ impl Outcome {
             }
         }
         text
+    }
+}
+
+impl Outcome {
+    /// The delays of all sites, by what was broken while the main job waited.
+    fn delays_by_case(&self) -> String {
+        let mut cases: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for (name, delays) in self.sites.iter().flat_map(|site| &site.cases) {
+            cases.entry(name).or_default().extend(delays);
+        }
+        let rows = cases.iter().map(|(name, delays)| row_of_delays(name, delays));
+        format!("\n{}{}", heads_of_delays(), rows.collect::<String>())
     }
 }
 
@@ -323,4 +366,5 @@ fn drawing(looks: &[Look]) -> String {
 fn a_percentile_is_one_of_the_values() {
     let delays: Vec<f64> = (1..=200).map(f64::from).collect();
     assert_eq!([p99(&delays), p99(&[5.0]), p99(&[])], [198.0, 5.0, 0.0]);
+    assert_eq!([0.5, 0.9, 1.0].map(|share| percentile(&delays, share)), [100.0, 180.0, 200.0]);
 }

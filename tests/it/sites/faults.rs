@@ -86,6 +86,21 @@ impl Kind {
         )
     }
 
+    /// What is broken, for the table of main jobs' delays.
+    pub fn case(self) -> &'static str {
+        use Kind::*;
+        match self {
+            DaemonKilled | DaemonFrozen | ClockStepped => "daemon killed, hung or in the wrong time",
+            RelayStalled | RelayKilled => "network to the daemon away",
+            RestKilled | RestStalled => "slurmrestd killed or hung",
+            AgentKilled => "agent killed",
+            CommandStopped => "training command hung",
+            ControllerKilled | ControllerStalled | NodeKilled | NodeStalled | SlurmdKilled | AgentStopped => {
+                "Slurm or a node just back"
+            }
+        }
+    }
+
     /// Whether Slurm may find that a node that has just come back cannot start a job.
     pub fn breaks_nodes(self) -> bool {
         matches!(self, Kind::NodeKilled | Kind::NodeStalled | Kind::SlurmdKilled)

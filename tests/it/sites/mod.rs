@@ -13,6 +13,7 @@
 //! | `INFILL_SEED` | from the clock (1 in the suite) | the seed |
 //! | `INFILL_SOAK_MINS` | 90 | how long a soak lasts |
 //! | `INFILL_SITES_JSON` | `target/sites.json` | where the summary goes |
+//! | `INFILL_PREEMPTION_JSON` | `target/preemption.json` | where the delays without infill go |
 
 mod alone;
 mod balance;
@@ -123,12 +124,15 @@ fn a_site_stays_as_it_is_for_long() {
     conclude(Outcome::of(seed, vec![drive::run(&spec, &plan)]));
 }
 
-/// Runs the same main queue without infill, over plain jobs, to measure Slurm's preemption.
+/// Runs the same main queue without infill, by itself and over plain jobs, to measure Slurm's preemption.
 #[test]
 #[ignore = "takes long: tests/run.sh --preemption"]
 fn what_preemption_takes_by_itself() {
     let spec = chosen().into_iter().next().expect("a site");
-    println!("{}", alone::run(&spec, number("INFILL_SITES_SECS").unwrap_or(300) as f64, seed()));
+    let found = alone::run(&spec, number("INFILL_SITES_SECS").unwrap_or(300) as f64, seed());
+    println!("{}", found.show());
+    let path = write_summary("INFILL_PREEMPTION_JSON", "preemption.json", &found);
+    println!("the delays are in {}", path.display());
 }
 
 /// Writes a summary to the file in the variable, else to this file in `target`. Returns the path.

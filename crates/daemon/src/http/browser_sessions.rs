@@ -78,11 +78,21 @@ pub(crate) async fn revoke_sessions(
         auth::require_operator(&context, uid).await?;
     }
     let name = request.user.as_deref();
+    let sessions = end_sessions_of(&context, owner, name).await?;
+    tracing::info!(%uid, user = ?request.user, sessions, "browser sessions were revoked");
+    Ok(Json(RevokedSessions { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) }))
+}
+
+/// Ends a user's sessions, and invalidates links that were not opened yet. Returns the number of sessions.
+pub(crate) async fn end_sessions_of(
+    context: &DaemonContext,
+    owner: Option<UserId>,
+    name: Option<&str>,
+) -> Result<usize, RequestDenial> {
     context.access.links.end_matching(|person| belongs_to(person, owner, name));
     let sessions = context.access.sessions.end_matching(|person| belongs_to(person, owner, name));
-    tracing::info!(%uid, user = ?request.user, sessions, "browser sessions were revoked");
-    save_ended(&context).await?;
-    Ok(Json(RevokedSessions { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) }))
+    save_ended(context).await?;
+    Ok(sessions)
 }
 
 /// Whether a session belongs to this user. The name counts too, because the account may be gone, or have

@@ -19,6 +19,7 @@ mod control;
 mod explain;
 mod extended_jobs;
 mod figures;
+mod forget_user;
 mod history;
 mod live_status;
 mod presented_credential;

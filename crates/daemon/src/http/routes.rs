@@ -11,8 +11,8 @@ use infill_api::routes as paths;
 
 use super::route_access::RouteAccess;
 use super::{
-    agents, browser_guard, browser_sessions, collectives, control, explain, figures, history, live_status,
-    profiles, reader_auth, report, rounds, sealed_sessions, standby, timeline, web_page,
+    agents, browser_guard, browser_sessions, collectives, control, explain, figures, forget_user, history,
+    live_status, profiles, reader_auth, report, rounds, sealed_sessions, standby, timeline, web_page,
 };
 
 /// A route.
@@ -64,6 +64,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     route(paths::IMPORT_HISTORY, RouteAccess::Changes, || {
         post(history::import_history).layer(DefaultBodyLimit::max(history::MAX_IMPORT_BODY))
     }),
+    route(paths::FORGET_USER, RouteAccess::Changes, || post(forget_user::forget_user)),
     route(paths::COLLECTIVES, RouteAccess::Reads, || get(collectives::show_collectives)),
     route(paths::IMPORT_COLLECTIVES, RouteAccess::Changes, || {
         post(collectives::import_collectives).layer(DefaultBodyLimit::max(collectives::MAX_IMPORT_BODY))

@@ -290,6 +290,7 @@ fn posted(path: &str, who: ReaderKind) -> Option<serde_json::Value> {
             serde_json::json!({ "profiles": [samples::sample_profile(OWNER, "secret-profile", "cpu")] })
         }
         paths::IMPORT_HISTORY => serde_json::json!({ "jobs": [samples::sample_ended_job(424_201)] }),
+        paths::FORGET_USER => serde_json::json!({ "user": "no-such-user-here" }),
         paths::IMPORT_COLLECTIVES => serde_json::json!({
             "node_type": "a100",
             "rows": [{ "op": "all_reduce", "bytes": 1024, "ranks": 2, "nodes": 1, "secs": 0.001 }],
@@ -344,6 +345,7 @@ async fn only_owners_and_administrators_change_anything() {
     /v1/profiles/forget 401 403 200 403 200
     /v1/profiles/import 401 403 200 403 200
     /v1/history/import 401 403 403 403 200
+    /v1/history/forget 401 403 403 403 200
     /v1/collectives/import 401 403 403 403 200
     /v1/control 401 403 403 403 204
     /v1/agent/hello 401 401 200 401 401

@@ -70,6 +70,12 @@ impl UserUsage {
         self.saved_at = UnixTime::default();
     }
 
+    /// Forgets a user. Returns the text for the store if the user had used anything.
+    pub fn forget_user(&mut self, user: &str) -> Option<String> {
+        self.used_secs.remove(user)?;
+        serde_json::to_string(self).ok()
+    }
+
     /// Node-seconds that a user counts as having used.
     pub fn used_by(&self, user: &str) -> f64 {
         self.used_secs.get(user).copied().unwrap_or(0.0)
@@ -92,6 +98,15 @@ mod tests {
         assert_eq!((usage.used_by("alice"), usage.used_by("bob")), (200.0, 0.0));
         usage.ingest_jobs(&[], 100.0, UnixTime(100));
         assert_eq!(usage.used_by("alice"), 200.0, "a clock that was set back gives nothing back");
+    }
+
+    #[test]
+    fn a_forgotten_user_is_in_no_text() {
+        let mut usage = used(1000, &[("alice", 800.0), ("bob", 5.0)]);
+        assert_eq!(usage.forget_user("carol"), None);
+        let text = usage.forget_user("alice").unwrap();
+        assert!(!text.contains("alice") && text.contains("bob"), "{text}");
+        assert_eq!((usage.used_by("alice"), usage.used_by("bob")), (0.0, 5.0));
     }
 
     #[test]

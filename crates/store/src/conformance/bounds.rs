@@ -1,5 +1,7 @@
 //! Bounds on how much the store keeps for a user, and on how long it keeps users' names.
 
+mod forget;
+
 use super::{key, ok, profile, prune_before, same};
 use crate::port::{ProfileQuota, QuotaExceeded, RetentionLimits, Store};
 use infill_model::{NodeTimeKey, NodeTimeRow, NodeTimeUsage, Profile, ProfileFilter, UnixTime};
@@ -65,7 +67,7 @@ fn spent(from: i64, account: &str, user: &str, useful_secs: f64) -> NodeTimeRow 
     NodeTimeRow { key: NodeTimeKey { from: UnixTime(from), account, user, node_type }, spent }
 }
 
-/// Users' names are removed from old hours; the sums of the hours stay.
+/// Users' names are removed from old hours, and on request; the sums of the hours stay.
 pub(super) async fn users(store: &dyn Store) -> Result<(), String> {
     let since = |users| RetentionLimits { users: UnixTime(users), ..RetentionLimits::all() };
     // Removes the names that the earlier tests have left.
@@ -93,5 +95,6 @@ pub(super) async fn users(store: &dyn Store) -> Result<(), String> {
     same("the last hour's name", &ok(store.prune_history(&since(later + 1)).await)?, &1)?;
     same("no name is left", &all().await?.iter().all(|row| row.key.user.is_empty()), &true)?;
     same("hours add up as before", &hours().await?, &before)?;
-    same("nothing is left to do", &ok(store.prune_history(&since(later + 1)).await)?, &0)
+    same("nothing is left to do", &ok(store.prune_history(&since(later + 1)).await)?, &0)?;
+    forget::forget_user(store).await
 }

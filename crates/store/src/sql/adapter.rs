@@ -5,12 +5,12 @@ use sqlx::QueryBuilder;
 use sqlx::query::Query;
 
 use super::{
-    SqlArguments, SqlDatabase, SqlRow, SqlStore, bounds, classify_error, filter, rows, storable_text, within,
-    write,
+    SqlArguments, SqlDatabase, SqlRow, SqlStore, bounds, classify_error, filter, forget, rows, storable_text,
+    within, write,
 };
 use crate::port::{
-    LeadStanding, Measurement, ProfileQuota, QuotaExceeded, RetentionLimits, RoundRecord, RoundsFilter,
-    Store, StoreError,
+    ForgottenRows, LeadStanding, Measurement, ProfileQuota, QuotaExceeded, RetentionLimits, RoundRecord,
+    RoundsFilter, Store, StoreError, UserToForget,
 };
 use infill_model::{
     EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, NodeTimeRow, NodeTimeUsage,
@@ -261,6 +261,10 @@ impl Store for SqlStore {
 
     async fn forget_profiles(&self, filter: &ProfileFilter) -> Result<u64, StoreError> {
         written!(self, "forgetting profiles", |tx| write::forget_profiles(&mut tx, filter))
+    }
+
+    async fn forget_user(&self, user: &UserToForget) -> Result<ForgottenRows, StoreError> {
+        written!(self, "forgetting a user", |tx| forget::forget_user(&mut tx, user))
     }
 
     async fn get_setting(&self, key: &str) -> Result<Option<String>, StoreError> {

@@ -9,6 +9,7 @@
 mod adapter;
 mod bounds;
 mod filter;
+mod forget;
 mod rows;
 mod write;
 
