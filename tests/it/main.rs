@@ -29,6 +29,7 @@ mod crowd;
 mod doors;
 mod extended;
 mod faults;
+mod first_hour;
 mod frameworks;
 mod garbage;
 mod gpus;
