@@ -20,6 +20,7 @@ use infill_present::{
     exit::{CommandResult, ProgramExit},
     output,
 };
+use plan::PlanForm;
 
 /// Flags of `infill doctor`.
 #[derive(Clone, Debug, Args)]
@@ -34,6 +35,9 @@ pub struct DoctorArgs {
     /// anything of infill is there, and changes nothing
     #[arg(long, conflicts_with = "quiet")]
     plan: bool,
+    /// With --plan: print only the ways back of all done steps, from the last to the first
+    #[arg(long, requires = "plan", conflicts_with = "json")]
+    undo: bool,
     /// Print job_submit.lua, with its constants set for --share and --own-account
     #[arg(long, conflicts_with_all = ["plan", "quiet", "json"])]
     plugin: bool,
@@ -55,7 +59,12 @@ struct DoctorDocument<'a> {
 /// Runs `infill doctor`.
 pub async fn run(args: DoctorArgs, session: &CliSession) -> CommandResult {
     if args.plan {
-        return plan::run(&args.choices, session, args.json).await;
+        let form = match (args.undo, args.json) {
+            (true, _) => PlanForm::Undo,
+            (false, true) => PlanForm::Json,
+            (false, false) => PlanForm::Text,
+        };
+        return plan::run(&args.choices, session, form).await;
     }
     if args.plugin || args.plugin_wrapper {
         let text = if args.plugin {

@@ -45,7 +45,7 @@ impl Inquiry {
     }
 }
 
-/// What is known of the site.
+/// Asks for all facts about the site.
 pub async fn ask_site(session: &CliSession) -> SiteFacts {
     let mut inquiry = Inquiry::default();
     let daemon = ask_daemon(session, &mut inquiry).await;

@@ -84,7 +84,10 @@ fn config_step(site: &SiteFacts, choices: &DeployChoices, file: &mut TomlFile) -
     }
     let is_done = settings.is_empty();
     file.set_all(&settings);
-    let TomlCommands { mut run, undo } = file.take();
+    let TomlCommands { mut run, mut undo } = file.take();
+    if is_done {
+        undo = config_undo(site, file);
+    }
     let mut notes = Vec::new();
     if site.has_other_machines() {
         let path = shell_word(&site.daemon.path);
@@ -110,6 +113,21 @@ fn config_step(site: &SiteFacts, choices: &DeployChoices, file: &mut TomlFile) -
         undo: all_here(undo),
         notes,
     }
+}
+
+/// The keys that the plan sets.
+const OUR_KEYS: [&str; 5] = ["listen", "url", "lend", "nodes", "mode"];
+
+/// The way back from a finished file: what it said before is not known any more.
+fn config_undo(site: &SiteFacts, file: &TomlFile) -> Vec<String> {
+    let text = site.daemon.text.as_deref().unwrap_or_default();
+    let mut keys = text.lines().filter_map(|line| line.split_once('=')).map(|(key, _)| key.trim());
+    if keys.all(|key| OUR_KEYS.contains(&key)) && !text.contains('#') {
+        return file.removal();
+    }
+    let mut wide = file.clone();
+    wide.set_all(&[TomlSetting { table: "safety", key: "nodes", value: "\"\"" }]);
+    wide.take().run
 }
 
 fn start_step(site: &SiteFacts) -> PlanStep {
@@ -196,6 +214,11 @@ fn restart_commands(site: &SiteFacts) -> Vec<String> {
 fn act_step(site: &SiteFacts, file: &mut TomlFile) -> PlanStep {
     file.set_all(&[TomlSetting { table: "daemon", key: "mode", value: "\"act\"" }]);
     let TomlCommands { mut run, mut undo } = file.take();
+    if site.daemon.config.daemon.mode == DaemonMode::Act {
+        let mut observing = file.clone();
+        observing.set_all(&[TomlSetting { table: "daemon", key: "mode", value: "\"observe\"" }]);
+        undo = observing.take().run;
+    }
     run.extend(restart_commands(site));
     undo.extend(restart_commands(site));
     undo.insert(0, "infill drain; scancel -p infill".to_owned());

@@ -12,7 +12,10 @@ use infill_model::{DaemonMode, NodeName};
 /// The name of infill's QOS, partition, system user and account.
 pub const OURS: &str = "infill";
 
-/// What is known of a site. `None` stands for what could not be read.
+/// The file with infill's lines, beside slurm.conf.
+const OUR_FILE: &str = "slurm.conf.infill";
+
+/// The facts about a site. `None` stands for what could not be read.
 pub struct SiteFacts {
     /// The settings in effect.
     pub conf: Option<SlurmConf>,
@@ -174,12 +177,24 @@ impl SiteFacts {
         self.files.texts.get(&self.beside(name)).map(String::as_str)
     }
 
-    /// The configuration files that set this key, besides slurm.conf.infill.
+    /// Whether slurm.conf.infill sets this key.
+    pub fn our_file_sets(&self, key: &str) -> bool {
+        let text = self.text_beside(OUR_FILE).unwrap_or_default();
+        text.lines().any(|line| is_setting(line, key))
+    }
+
+    /// Slurm's configuration files that have such a line, besides slurm.conf.infill.
+    pub fn files_with(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<&str> {
+        let ours = self.beside(OUR_FILE);
+        let is_scanned = |path: &str| path != ours && !path.ends_with(".lua");
+        let texts = self.files.texts.iter().filter(|(path, _)| is_scanned(path));
+        let found = texts.filter(|(_, text)| text.lines().any(&is_wanted));
+        found.map(|(path, _)| path.as_str()).collect()
+    }
+
+    /// Slurm's configuration files that set this key, besides slurm.conf.infill.
     pub fn files_with_key(&self, key: &str) -> Vec<&str> {
-        let ours = self.beside("slurm.conf.infill");
-        let sets = |text: &str| text.lines().any(|line| is_setting(line, key));
-        let named = self.files.texts.iter().filter(|(path, text)| **path != ours && sets(text));
-        named.filter(|(path, _)| path.contains(".conf")).map(|(path, _)| path.as_str()).collect()
+        self.files_with(|line| is_setting(line, key))
     }
 
     /// What a site of this kind should read about sharing nodes.

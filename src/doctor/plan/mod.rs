@@ -30,6 +30,17 @@ use render::PlanText;
 pub use slurm::{plugin_text, wrapper_text};
 use step::{PlanStep, StepState};
 
+/// How the plan is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanForm {
+    /// The steps, as text.
+    Text,
+    /// The steps, as JSON.
+    Json,
+    /// The ways back of what is done, as text.
+    Undo,
+}
+
 /// `infill doctor --plan --json`.
 #[derive(Serialize)]
 struct PlanDocument<'a> {
@@ -55,13 +66,15 @@ fn plan_steps(site: &SiteFacts, choices: &DeployChoices) -> Vec<PlanStep> {
 }
 
 /// Runs `infill doctor --plan`.
-pub async fn run(args: &ChoiceArgs, session: &CliSession, json: bool) -> CommandResult {
+pub async fn run(args: &ChoiceArgs, session: &CliSession, form: PlanForm) -> CommandResult {
     let site = ask::ask_site(session).await;
     let choices = args.settle(&site);
     let steps = plan_steps(&site, &choices);
     let is_left = |step: &PlanStep| !matches!(step.state, StepState::Done | StepState::Later);
     let complete = !steps.iter().any(is_left);
-    if json {
+    if form == PlanForm::Undo {
+        output::print_text(&render::render_undo(&steps))?;
+    } else if form == PlanForm::Json {
         output::print_json(&PlanDocument {
             schema: SCHEMA_VERSION,
             cluster: site.cluster(),

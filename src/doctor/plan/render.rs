@@ -37,7 +37,7 @@ pub fn render_plan(plan: &PlanText<'_>) -> String {
     if !plan.unread.is_empty() {
         text.push_str("Run this as root on the controller to see everything.\n");
     } else {
-        text.push_str("Run this again after each step. Undo steps from the last to the first.\n");
+        text.push_str("Run this again after each step. `infill doctor --plan --undo` prints the ways back of all done steps.\n");
     }
     text
 }
@@ -109,4 +109,18 @@ fn render_commands(text: &mut String, name: &str, commands: &[PlanCommand]) {
             let _ = writeln!(text, "            {line}");
         }
     }
+}
+
+/// The ways back of all steps that are done, from the last to the first.
+pub fn render_undo(steps: &[PlanStep]) -> String {
+    let mut text = String::new();
+    for step in steps.iter().rev().filter(|step| step.state == StepState::Done) {
+        let _ = writeln!(text, "without {}", step.title);
+        render_commands(&mut text, "back", &step.undo);
+        text.push('\n');
+    }
+    if text.is_empty() {
+        text.push_str("Nothing is to be undone.\n");
+    }
+    text
 }

@@ -1,4 +1,6 @@
-//! Steps in slurm.conf: the plug-in, the lines for infill, and the configuration that slurmctld reads anew.
+//! Steps in slurm.conf: the plug-in, the lines for infill, and the configuration that slurmctld reads again.
+
+use std::collections::BTreeSet;
 
 use super::choices::{DeployChoices, PreemptChoice, ShareChoice};
 use super::facts::{OURS, SiteFacts};
@@ -33,6 +35,8 @@ end
 
 return slurm.SUCCESS
 ";
+/// The name of the site's own job_submit.lua, once the wrapper has taken its place.
+const SITE_PLUGIN: &str = "job_submit_site.lua";
 /// The line that brings infill's lines into slurm.conf.
 const INCLUDE: &str = "include slurm.conf.infill";
 /// Stands before a line of the site that infill's lines replace.
@@ -87,11 +91,14 @@ pub fn plugin_step(site: &SiteFacts, choices: &DeployChoices) -> PlanStep {
         ),
     };
     commands.push(format!("{} >{}", plugin_command(choices), shell_word(file)));
-    if own.is_some() && !is_wrapped {
-        let site_file = site.beside("job_submit_site.lua");
-        let (kept, submit) = (shell_word(&site_file), shell_word(&submit));
-        commands.push(format!("cp -p {submit} {kept}"));
-        commands.push(format!("infill doctor --plugin-wrapper >{submit}.new && mv {submit}.new {submit}"));
+    if own.is_some() {
+        let kept = shell_word(&site.beside(SITE_PLUGIN));
+        let submit = shell_word(&submit);
+        if !is_wrapped {
+            commands.push(format!("cp -p {submit} {kept}"));
+            commands
+                .push(format!("infill doctor --plugin-wrapper >{submit}.new && mv {submit}.new {submit}"));
+        }
         undo.push(format!("mv {kept} {submit}"));
     }
     undo.push(format!("rm -f {}", shell_word(file)));
@@ -122,30 +129,35 @@ fn lua_note(site: &SiteFacts) -> Option<String> {
     })
 }
 
-/// A setting of slurm.conf that must change.
+/// A setting that infill's file must have.
 struct ConfChange {
     key: &'static str,
     value: String,
+    /// Whether it is not in effect yet.
+    is_open: bool,
 }
 
+/// Settings that are not as infill needs them, or that infill's file has already.
 fn conf_changes(site: &SiteFacts, choices: &DeployChoices) -> Vec<ConfChange> {
-    let mut changes = Vec::new();
-    let wanted = match choices.preempt {
+    let preempt = match choices.preempt {
         PreemptChoice::Qos => "preempt/qos",
         PreemptChoice::Partition => "preempt/partition_prio",
     };
-    let mut demand = |key: &'static str, is_right: bool, value: String| {
-        if !is_right {
-            changes.push(ConfChange { key, value });
+    let mut changes = Vec::new();
+    let mut demand = |key: &'static str, is_right: bool, wanted: String| {
+        let is_ours = site.our_file_sets(key);
+        if !is_right || is_ours {
+            let value = if is_right { site.setting(key).to_owned() } else { wanted };
+            changes.push(ConfChange { key, value, is_open: !is_right });
         }
     };
-    demand("PreemptType", site.setting("PreemptType") == wanted, wanted.to_owned());
+    demand("PreemptType", site.setting("PreemptType") == preempt, preempt.to_owned());
     demand("PreemptMode", list_contains(site.setting("PreemptMode"), "REQUEUE"), "REQUEUE".to_owned());
     for (key, word) in [("PreemptParameters", "youngest_first"), ("JobSubmitPlugins", "lua")] {
         let present = site.setting(key);
         let is_wanted = key != "JobSubmitPlugins" || site.host.has_lua != Some(false);
-        let value = if present.is_empty() { word.to_owned() } else { format!("{present},{word}") };
-        demand(key, !is_wanted || list_contains(present, word), value);
+        let wanted = if present.is_empty() { word.to_owned() } else { format!("{present},{word}") };
+        demand(key, !is_wanted || list_contains(present, word), wanted);
     }
     changes
 }
@@ -198,26 +210,61 @@ pub fn suspend_decision(site: &SiteFacts) -> Option<PlanStep> {
 pub fn conf_step(site: &SiteFacts, choices: &DeployChoices) -> PlanStep {
     let host = site.controller();
     let changes = conf_changes(site, choices);
-    let is_done = changes.is_empty() && site.partition(OURS).is_some();
+    let is_done = !changes.iter().any(|change| change.is_open) && site.partition(OURS).is_some();
+    let ConfEdits { run, undo } = conf_edits(site, choices, &changes);
+    let as_root = |commands: Vec<String>| commands.into_iter().map(|c| PlanCommand::root(&host, c)).collect();
+    let page = match choices.share {
+        ShareChoice::Exclusive => "docs/deploy/preemption.md",
+        ShareChoice::Gpus => "docs/deploy/sharing.md",
+    };
+    PlanStep {
+        id: "slurm.conf",
+        title: "preemption, the partition infill and the plug-in, in slurm.conf".to_owned(),
+        state: StepState::known(site.conf.as_ref().map(|_| is_done)),
+        why: "Only these lines let main jobs preempt malleable ones. The partition takes in no other jobs."
+            .to_owned(),
+        page: Some(page),
+        commands: as_root(run),
+        effect: "None on running jobs. slurmctld and slurmd read their configuration, as after every change of \
+                 slurm.conf; submissions wait for a second or two.",
+        check: conf_check(site, choices),
+        undo: as_root(undo),
+        notes: conf_notes(site, choices, &changes),
+    }
+}
+
+/// Commands that change the files and let Slurm read them, and the way back.
+struct ConfEdits {
+    run: Vec<String>,
+    undo: Vec<String>,
+}
+
+fn conf_edits(site: &SiteFacts, choices: &DeployChoices, changes: &[ConfChange]) -> ConfEdits {
     let conf = shell_word(&site.beside("slurm.conf"));
     let ours = site.beside("slurm.conf.infill");
-    let guards_partitions = choices.preempt == PreemptChoice::Partition
-        && changes.iter().any(|change| change.key == "PreemptType");
-    let mut run = vec![write_lines(&conf_lines(site, choices, &changes), ">", &ours)];
+    let text = site.text_beside("slurm.conf").unwrap_or_default();
+    let mut run = vec![write_lines(&conf_lines(site, choices, changes), ">", &ours)];
     let mut undo =
         vec!["scancel -p infill; while squeue -h -p infill | grep -q .; do sleep 1; done".to_owned()];
-    for change in &changes {
+    let mut edited: BTreeSet<&str> = site.files_with(|line| line.starts_with(REPLACED)).into_iter().collect();
+    for change in changes {
         for file in site.files_with_key(change.key) {
-            let file = shell_word(file);
-            run.push(format!("sed -i 's/^[[:space:]]*{}[[:space:]]*=/{REPLACED}&/I' {file}", change.key));
-            undo.push(format!("sed -i 's/^{REPLACED}//' {file}"));
+            let pattern = format!("s/^[[:space:]]*{}[[:space:]]*=/{REPLACED}&/I", change.key);
+            run.push(format!("sed -i '{pattern}' {}", shell_word(file)));
+            edited.insert(file);
         }
     }
-    if guards_partitions {
+    undo.extend(edited.iter().map(|file| format!("sed -i 's/^{REPLACED}//' {}", shell_word(file))));
+    let is_guarded = text.starts_with(UNTOUCHED);
+    let is_new_type = changes.iter().any(|change| change.key == "PreemptType" && change.is_open);
+    let guards = choices.preempt == PreemptChoice::Partition && is_new_type && !is_guarded;
+    if guards {
         run.push(format!("sed -i '1i {UNTOUCHED}' {conf}"));
+    }
+    if guards || is_guarded {
         undo.push(format!("sed -i '1{{/^{}$/d}}' {conf}", escape_pattern(UNTOUCHED)));
     }
-    if !site.text_beside("slurm.conf").is_some_and(|text| text.lines().any(|line| line.trim() == INCLUDE)) {
+    if !text.lines().any(|line| line.trim() == INCLUDE) {
         run.push(format!("sed -i '$a {INCLUDE}' {conf}"));
     }
     undo.push(format!("sed -i '/^{INCLUDE}$/d' {conf}"));
@@ -226,28 +273,10 @@ pub fn conf_step(site: &SiteFacts, choices: &DeployChoices) -> PlanStep {
         run.push(copy_command(site, &["slurm.conf", "slurm.conf.infill"]));
         undo.push(copy_command(site, &["slurm.conf"]));
     }
-    run.push("scontrol reconfigure".to_owned());
-    undo.push("scontrol reconfigure".to_owned());
-    undo.dedup();
-    let as_root = |commands: Vec<String>| commands.into_iter().map(|c| PlanCommand::root(&host, c)).collect();
-    PlanStep {
-        id: "slurm.conf",
-        title: "preemption, the partition infill and the plug-in, in slurm.conf".to_owned(),
-        state: StepState::known(site.conf.as_ref().map(|_| is_done)),
-        why: "Only these lines let main jobs preempt malleable ones. The partition takes in no other jobs."
-            .to_owned(),
-        page: Some(if choices.share == ShareChoice::Gpus {
-            "docs/deploy/sharing.md"
-        } else {
-            "docs/deploy/preemption.md"
-        }),
-        commands: as_root(run),
-        effect: "Running jobs go on. slurmctld and slurmd read their configuration anew, as after every change of \
-                 slurm.conf; submissions wait for a second or two.",
-        check: conf_check(site, choices),
-        undo: as_root(undo),
-        notes: conf_notes(site, choices, &changes),
+    for commands in [&mut run, &mut undo] {
+        commands.push("scontrol reconfigure".to_owned());
     }
+    ConfEdits { run, undo }
 }
 
 fn conf_lines(site: &SiteFacts, choices: &DeployChoices, changes: &[ConfChange]) -> Vec<String> {

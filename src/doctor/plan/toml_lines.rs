@@ -50,6 +50,16 @@ impl TomlFile {
         TomlCommands { run: std::mem::take(&mut self.commands), undo }
     }
 
+    /// The commands that remove the file.
+    pub fn removal(&self) -> Vec<String> {
+        let file = format!("rm -f {}", shell_word(&self.path));
+        vec![file, format!("rmdir --ignore-fail-on-non-empty {}", shell_word(self.folder()))]
+    }
+
+    fn folder(&self) -> &str {
+        self.path.rsplit_once('/').map_or(".", |(folder, _)| folder)
+    }
+
     fn create(&mut self, settings: &[TomlSetting<'_>]) {
         let mut lines: Vec<String> = Vec::new();
         for TomlSetting { table, key, value } in settings {
@@ -61,11 +71,9 @@ impl TomlFile {
             let last = lines.len() - end.skip_while(|line| !line.starts_with('[')).count();
             lines.insert(last, format!("{key} = {value}"));
         }
-        let folder = self.path.rsplit_once('/').map_or(".", |(folder, _)| folder);
-        self.commands.push(format!("mkdir -p {}", shell_word(folder)));
+        self.commands.push(format!("mkdir -p {}", shell_word(self.folder())));
         self.commands.push(write_lines(&lines, ">", &self.path));
-        self.undo.push(format!("rmdir --ignore-fail-on-non-empty {}", shell_word(folder)));
-        self.undo.push(format!("rm -f {}", shell_word(&self.path)));
+        self.undo.extend(self.removal().into_iter().rev());
         self.text = Some(lines.join("\n") + "\n");
     }
 
