@@ -1,7 +1,7 @@
 //! `infill doctor`: checks a site for known problems, and says how to fix them.
 //!
-//! `plan` says what a site still needs. `probe` runs commands and asks the daemon. `site` judges the output of Slurm's commands and `host` that of
-//! this machine; both are pure.
+//! `plan` says what a site still needs. `probe` runs commands and asks the daemon. `site` judges the output
+//! of Slurm's commands and `host` that of this machine; both are pure.
 
 mod finding;
 mod host;
@@ -31,8 +31,8 @@ pub struct DoctorArgs {
     /// Show only warnings and errors
     #[arg(short, long)]
     quiet: bool,
-    /// Print the changes that this site still needs, in order, each with its check and its way back. It works before
-    /// anything of infill is there, and changes nothing
+    /// Print the changes that this site still needs, in order, each with its check and its way back. It works
+    /// before anything of infill is there, and changes nothing
     #[arg(long, conflicts_with = "quiet")]
     plan: bool,
     /// With --plan: print only the ways back of all done steps, from the last to the first
@@ -41,7 +41,8 @@ pub struct DoctorArgs {
     /// Print job_submit.lua, with its constants set for --share and --own-account
     #[arg(long, conflicts_with_all = ["plan", "quiet", "json"])]
     plugin: bool,
-    /// Print a job_submit.lua that calls infill's functions (infill.lua) and the site's own (job_submit_site.lua)
+    /// Print a job_submit.lua that calls infill's functions (infill.lua), then the site's own
+    /// (job_submit_site.lua)
     #[arg(long, conflicts_with_all = ["plan", "plugin", "quiet", "json"])]
     plugin_wrapper: bool,
     /// The decisions of the plan.

@@ -3,7 +3,7 @@
 //!
 //! | variable | default | what it does |
 //! |---|---|---|
-//! | `INFILL_ANSIBLE` | | a folder with ansible-core for the cluster's Python; without it the role is skipped |
+//! | `INFILL_ANSIBLE` | | a folder with ansible-core for the cluster's Python; else the role is skipped |
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

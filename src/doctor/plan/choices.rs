@@ -3,8 +3,6 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::facts::SiteFacts;
-use crate::doctor::site::slurm_conf::SlurmConf;
 use infill_model::NodeName;
 use infill_model::hostlist::{compress_nodes, expand_hostlist};
 
@@ -72,15 +70,15 @@ impl ChoiceArgs {
         Some(self.own_account.as_str()).filter(|name| *name != "none")
     }
 
-    /// The decisions for this site.
-    pub fn settle(&self, site: &SiteFacts) -> DeployChoices {
-        let by_partition = site.conf.as_ref().is_some_and(SlurmConf::preempts_by_partition);
+    /// The decisions. What is not decided follows `by_partition`, whether partitions decide about preemption
+    /// here, and `canary`, the usual first nodes.
+    pub fn settle(&self, by_partition: bool, canary: String) -> DeployChoices {
         let usual = if by_partition { PreemptChoice::Partition } else { PreemptChoice::Qos };
         DeployChoices {
             preempt: self.preempt.unwrap_or(usual),
             share: self.share,
             own_account: self.own_account().map(str::to_owned),
-            canary: self.canary.clone().unwrap_or_else(|| usual_canary(site)),
+            canary: self.canary.clone().unwrap_or(canary),
         }
     }
 }
@@ -96,14 +94,6 @@ pub struct DeployChoices {
     pub own_account: Option<String>,
     /// The first nodes, as a host list.
     pub canary: String,
-}
-
-/// A plan that is followed step by step keeps its canary nodes, although other nodes may fail meanwhile.
-fn usual_canary(site: &SiteFacts) -> String {
-    match site.daemon.config.safety.nodes.as_str() {
-        "" => compress_nodes(&site.nodes.first),
-        nodes => nodes.to_owned(),
-    }
 }
 
 fn parse_account(text: &str) -> Result<String, String> {

@@ -10,6 +10,10 @@ use infill_model::DaemonMode;
 const HERE: &str = "this machine";
 /// The port of the daemon.
 const PORT: u16 = 6810;
+/// The path of slurmrestd in the unit.
+const SLURMRESTD: &str = "/usr/sbin/slurmrestd";
+/// The folder of the site's changes to the unit.
+const DROP_IN: &str = "/etc/systemd/system/infill-slurmrestd.service.d";
 /// The socket of infill's own slurmrestd.
 const SOCKET: &str = "/run/infill/slurmrestd.sock";
 
@@ -132,6 +136,9 @@ fn config_undo(site: &SiteFacts, file: &TomlFile) -> Vec<String> {
 
 fn start_step(site: &SiteFacts) -> PlanStep {
     let mut undo = stop_commands(site);
+    if has_other_path(site) {
+        undo.push(format!("rm -rf {DROP_IN}"));
+    }
     let mut notes = Vec::new();
     if !site.host.has_systemd {
         undo.push("rm -rf /run/infill /var/lib/infill".to_owned());
@@ -158,8 +165,12 @@ fn start_step(site: &SiteFacts) -> PlanStep {
     }
 }
 
+fn has_other_path(site: &SiteFacts) -> bool {
+    site.host.has_systemd && site.host.slurmrestd.as_deref().is_some_and(|path| path != SLURMRESTD)
+}
+
 fn start_commands(site: &SiteFacts) -> Vec<String> {
-    let slurmrestd = site.host.slurmrestd.as_deref().unwrap_or("/usr/sbin/slurmrestd");
+    let slurmrestd = site.host.slurmrestd.as_deref().unwrap_or(SLURMRESTD);
     let words = format!("{slurmrestd} -t 2 -s openapi/slurmctld -a rest_auth/local unix:{SOCKET}");
     if !site.host.has_systemd {
         return vec![
@@ -169,10 +180,9 @@ fn start_commands(site: &SiteFacts) -> Vec<String> {
         ];
     }
     let mut commands = Vec::new();
-    if slurmrestd != "/usr/sbin/slurmrestd" {
-        let folder = "/etc/systemd/system/infill-slurmrestd.service.d";
+    if has_other_path(site) {
         commands.push(format!(
-            "mkdir -p {folder} && printf '%s\\n' '[Service]' ExecStart= 'ExecStart={words}' >{folder}/path.conf"
+            "mkdir -p {DROP_IN} && printf '%s\\n' '[Service]' ExecStart= 'ExecStart={words}' >{DROP_IN}/path.conf"
         ));
     }
     commands.push("systemctl daemon-reload".to_owned());

@@ -7,6 +7,7 @@ use crate::doctor::site::accounting::QosRecord;
 use crate::doctor::site::partition::PartitionSettings;
 use crate::doctor::site::slurm_conf::SlurmConf;
 use infill_model::config::Config;
+use infill_model::hostlist::compress_nodes;
 use infill_model::{DaemonMode, NodeName};
 
 /// The name of infill's QOS, partition, system user and account.
@@ -130,6 +131,15 @@ impl SiteFacts {
     /// A setting of slurm.conf in effect; empty if it is not set or not known.
     pub fn setting(&self, key: &str) -> &str {
         self.conf.as_ref().map_or("", |conf| conf.get(key))
+    }
+
+    /// The first nodes that infill uses, unless somebody chooses others. A plan that is followed step by step
+    /// keeps them, although other nodes may fail meanwhile.
+    pub fn usual_canary(&self) -> String {
+        match self.daemon.config.safety.nodes.as_str() {
+            "" => compress_nodes(&self.nodes.first),
+            nodes => nodes.to_owned(),
+        }
     }
 
     /// The name of the cluster.

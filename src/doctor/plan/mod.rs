@@ -17,6 +17,7 @@ mod toml_lines;
 
 use serde::Serialize;
 
+use crate::doctor::site::slurm_conf::SlurmConf;
 use crate::session::CliSession;
 pub use choices::ChoiceArgs;
 use choices::DeployChoices;
@@ -68,7 +69,8 @@ fn plan_steps(site: &SiteFacts, choices: &DeployChoices) -> Vec<PlanStep> {
 /// Runs `infill doctor --plan`.
 pub async fn run(args: &ChoiceArgs, session: &CliSession, form: PlanForm) -> CommandResult {
     let site = ask::ask_site(session).await;
-    let choices = args.settle(&site);
+    let by_partition = site.conf.as_ref().is_some_and(SlurmConf::preempts_by_partition);
+    let choices = args.settle(by_partition, site.usual_canary());
     let steps = plan_steps(&site, &choices);
     let is_left = |step: &PlanStep| !matches!(step.state, StepState::Done | StepState::Later);
     let complete = !steps.iter().any(is_left);

@@ -10,7 +10,7 @@ use crate::doctor::site::list_contains;
 
 /// The plug-in of this version.
 const PLUGIN: &str = include_str!("../../../slurm/job_submit.lua");
-/// The words by which the plug-in is recognised.
+/// The words that show a file to be the plug-in.
 const PLUGIN_MARK: &str = "Infill's job submission plug-in";
 /// A job_submit.lua that calls infill's functions and then the site's own.
 const WRAPPER: &str = "\

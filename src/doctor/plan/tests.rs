@@ -87,15 +87,47 @@ fn other_machines_need_the_user_the_files_and_the_daemons_name() {
         lines(&step(&site, &choices(), "user").commands)
             .starts_with("every host: useradd --system --uid 980")
     );
-    insta::assert_snapshot!(lines(&step(&site, &choices(), "config").commands), @"");
-    insta::assert_snapshot!(lines(&step(&site, &choices(), "start").commands), @"");
+    insta::assert_snapshot!(lines(&step(&site, &choices(), "config").commands), @r##"
+    this machine: mkdir -p /etc/infill
+    this machine: printf '%s\n' '[daemon]' \
+        'listen = "0.0.0.0:6810"' \
+        '[agent]' \
+        'url = "http://ctl:6810"' \
+        '[safety]' \
+        'nodes = "gpu[1-2]"' >/etc/infill/infill.toml
+    this machine: for host in $(sinfo -hN -o %N | sort -u); do ssh $host mkdir -p /etc/infill; scp -p /etc/infill/infill.toml $host:/etc/infill/infill.toml; done
+    "##);
+    insta::assert_snapshot!(lines(&step(&site, &choices(), "start").commands), @r##"
+    this machine: mkdir -p /etc/systemd/system/infill-slurmrestd.service.d && printf '%s\n' '[Service]' ExecStart= 'ExecStart=/opt/slurm/sbin/slurmrestd -t 2 -s openapi/slurmctld -a rest_auth/local unix:/run/infill/slurmrestd.sock' >/etc/systemd/system/infill-slurmrestd.service.d/path.conf
+    this machine: systemctl daemon-reload
+    this machine: systemctl enable --now infill-slurmrestd infill
+    "##);
 }
 
 #[test]
 fn settings_of_the_site_are_kept_and_come_back() {
     let conf = step(&big_site(), &choices(), "slurm.conf");
-    insta::assert_snapshot!(lines(&conf.commands), @"");
-    insta::assert_snapshot!(lines(&conf.undo), @"");
+    insta::assert_snapshot!(lines(&conf.commands), @r##"
+    this machine: printf '%s\n' '# Lines for infill. slurm.conf includes this file; `infill doctor --plan` wrote it.' \
+        PreemptType=preempt/qos \
+        PreemptMode=REQUEUE \
+        PreemptParameters=youngest_first \
+        JobSubmitPlugins=require_timelimit,lua \
+        'PartitionName=infill Nodes=ALL Default=NO State=UP PriorityTier=0 AllowQos=infill OverSubscribe=EXCLUSIVE DefaultTime=60 MaxTime=1-00:00:00' >/etc/slurm/slurm.conf.infill
+    this machine: sed -i 's/^[[:space:]]*PreemptMode[[:space:]]*=/#infill# &/I' /etc/slurm/slurm.conf
+    this machine: sed -i 's/^[[:space:]]*JobSubmitPlugins[[:space:]]*=/#infill# &/I' /etc/slurm/slurm.conf
+    this machine: sed -i '$a include slurm.conf.infill' /etc/slurm/slurm.conf
+    this machine: for host in $(sinfo -hN -o %N | sort -u); do scp -p /etc/slurm/slurm.conf /etc/slurm/slurm.conf.infill $host:/etc/slurm/; done
+    this machine: scontrol reconfigure
+    "##);
+    insta::assert_snapshot!(lines(&conf.undo), @r##"
+    this machine: scancel -p infill; while squeue -h -p infill | grep -q .; do sleep 1; done
+    this machine: sed -i 's/^#infill# //' /etc/slurm/slurm.conf
+    this machine: sed -i '/^include slurm.conf.infill$/d' /etc/slurm/slurm.conf
+    this machine: rm -f /etc/slurm/slurm.conf.infill
+    this machine: for host in $(sinfo -hN -o %N | sort -u); do scp -p /etc/slurm/slurm.conf $host:/etc/slurm/; done
+    this machine: scontrol reconfigure
+    "##);
     let notes = conf.notes.join("\n");
     assert!(
         notes.contains("reservations here: maintenance.") && notes.contains("Jobs share nodes here"),
@@ -133,7 +165,11 @@ fn each_decision_changes_what_it_is_about() {
     assert!(lines(&step(&site, &gpus, "config").commands).contains(r#"'lend = "gpus"'"#));
     assert!(lines(&step(&site, &gpus, "plugin").commands).contains("--plugin --share gpus >"));
     let own = DeployChoices { own_account: Some("harvest".to_owned()), ..choices() };
-    insta::assert_snapshot!(lines(&step(&site, &own, "accounts").commands), @"");
+    insta::assert_snapshot!(lines(&step(&site, &own, "accounts").commands), @r##"
+    this machine: sacctmgr -i add account harvest cluster=big Description=malleable Organization=infill
+    this machine: sacctmgr -i modify account harvest cluster=big set qos=infill defaultqos=infill
+    this machine: sacctmgr -i add user ann cluster=big account=harvest
+    "##);
 }
 
 #[test]
