@@ -34,6 +34,7 @@ pub fn render_plan(plan: &PlanText<'_>) -> String {
     for what in plan.unread {
         let _ = writeln!(text, "could not read: {what}");
     }
+    text.push_str("The packages have the pages in /usr/share/doc/infill-daemon.\n");
     if !plan.unread.is_empty() {
         text.push_str("Run this as root on the controller to see everything.\n");
     } else {

@@ -212,7 +212,8 @@ fn what_cannot_be_read_is_said_and_not_guessed() {
     });
     assert!(text.starts_with("plan for cluster (unknown): 1 of 12 steps done\n"), "{text}");
     assert!(
-        text.contains("could not read: sacctmgr: access denied\nRun this as root on the controller"),
+        text.contains("could not read: sacctmgr: access denied\n")
+            && text.contains("Run this as root on the controller"),
         "{text}"
     );
 }
