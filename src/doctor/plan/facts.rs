@@ -271,7 +271,7 @@ pub fn parse_gpu_share(text: &str) -> Option<GpuShare> {
         let gpus: u64 = find("Gres=")?.split(',').filter_map(gpu_count).sum();
         let cpus = find("CPUTot=")?.parse::<u64>().ok()?.checked_div(gpus)?;
         let memory_mib = find("RealMemory=")?.parse::<u64>().ok()?.checked_div(gpus)?;
-        Some(GpuShare { cpus, memory_mib })
+        (cpus > 0 && memory_mib > 0).then_some(GpuShare { cpus, memory_mib })
     });
     shares.reduce(|a, b| GpuShare { cpus: a.cpus.min(b.cpus), memory_mib: a.memory_mib.min(b.memory_mib) })
 }
@@ -295,7 +295,8 @@ mod tests {
     #[test]
     fn a_gpu_has_the_smallest_share_of_any_node() {
         let nodes = "NodeName=n1 CPUTot=64 Gres=gpu:a100:4(S:0-1) RealMemory=400000 x\n\
-                     NodeName=n2 CPUTot=16 Gres=gpu:2 RealMemory=300000\nNodeName=n3 CPUTot=8 Gres=(null) RealMemory=1\n";
+                     NodeName=n2 CPUTot=16 Gres=gpu:2 RealMemory=300000\nNodeName=n3 CPUTot=8 Gres=(null) RealMemory=1\n\
+                     NodeName=n4 CPUTot=2 Gres=gpu:4 RealMemory=1\n";
         assert_eq!(parse_gpu_share(nodes), Some(GpuShare { cpus: 8, memory_mib: 100_000 }));
         assert_eq!(parse_gpu_share("NodeName=n3 CPUTot=8 Gres=(null) RealMemory=1\n"), None);
     }
