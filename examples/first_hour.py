@@ -130,15 +130,15 @@ def follow(words: list[str], user: str) -> list[str]:
     raise FirstHourError("the plan has no end")
 
 
-def await_canary(canary: set[str]) -> None:
-    """Waits until malleable jobs run on all canary nodes."""
+def await_canary(canary: set[str]) -> set[str]:
+    """Waits until a malleable job has a wing, and returns their nodes: two nodes, or one whose GPUs are lent."""
     end = time.monotonic() + CHECK_SECS
     while time.monotonic() < end:
-        names = " ".join(shell("squeue -h -p infill -t R -o %N").split())
-        if names and set(shell(f"scontrol show hostnames {names.replace(' ', ',')}").split()) == canary:
-            return
+        nodes = shell("squeue -h -p infill -t R -o %N").split()
+        if len(nodes) >= 2 and set(nodes) <= canary:
+            return set(nodes)
         time.sleep(1.0)
-    raise FirstHourError(f"malleable jobs do not run on {sorted(canary)}: {shell('squeue -a; infill status')}")
+    raise FirstHourError(f"no two malleable jobs run on {sorted(canary)}: {shell('squeue -a; infill status')}")
 
 
 def try_main_job(user: str) -> float:
@@ -173,9 +173,9 @@ def main() -> int:
         print(f"first figure after {figure_secs:.0f} s (at most {MOST_TO_FIGURE})", flush=True)
         canary = set(shell(f"scontrol show hostnames '{plan(args.choices)['choices']['canary']}'").split())
         followed = follow(args.choices, args.user)
-        await_canary(canary)
+        nodes = await_canary(canary)
         canary_secs = time.monotonic() - begun + args.installed_secs
-        print(f"malleable jobs on {sorted(canary)} after {canary_secs:.0f} s (at most {MOST_TO_CANARY})", flush=True)
+        print(f"malleable jobs on {sorted(nodes)} after {canary_secs:.0f} s (at most {MOST_TO_CANARY})", flush=True)
         print(f"a main job on all nodes ended after {try_main_job(args.user):.0f} s", flush=True)
         if not nodes_used() <= canary:
             raise FirstHourError(f"malleable jobs ran on {sorted(nodes_used())}, and not only on {sorted(canary)}")
@@ -190,7 +190,8 @@ def main() -> int:
         print(f"{len(followed)} steps undone in {time.monotonic() - back_begun:.0f} s: the site is as before", flush=True)
     except (FirstHourError, subprocess.TimeoutExpired) as error:
         print(f"first_hour: {error}", file=sys.stderr)
-        for log in Path("/run/infill").glob("*.log"):
+        log = Path("/run/infill/daemon.log")
+        if log.exists():
             print(f"---- {log}\n{log.read_text()[-4000:]}", file=sys.stderr)
         return 1
     return 0
