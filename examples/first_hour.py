@@ -141,6 +141,15 @@ def await_canary(canary: set[str]) -> set[str]:
     raise FirstHourError(f"no two malleable jobs run on {sorted(canary)}: {shell('squeue -a; infill status')}")
 
 
+def try_without_authorities() -> None:
+    """A minimal system trusts no certificate authority. Plain HTTP and the socket must work there all the same."""
+    without = "env SSL_CERT_FILE=/no/such SSL_CERT_DIR=/no/such"
+    said = shell(f"runuser -u infill -- {without} infill doctor 2>/dev/null")
+    for wanted in ("answers by REST", "answers at http://"):
+        if wanted not in said:
+            raise FirstHourError(f"without certificate authorities: {said}")
+
+
 def try_main_job(user: str) -> float:
     """A main job that needs all nodes. Returns the seconds until it ran."""
     begun = time.monotonic()
@@ -174,6 +183,7 @@ def main() -> int:
         canary = set(shell(f"scontrol show hostnames '{plan(args.choices)['choices']['canary']}'").split())
         followed = follow(args.choices, args.user)
         nodes = await_canary(canary)
+        try_without_authorities()
         canary_secs = time.monotonic() - begun + args.installed_secs
         print(f"malleable jobs on {sorted(nodes)} after {canary_secs:.0f} s (at most {MOST_TO_CANARY})", flush=True)
         print(f"a main job on all nodes ended after {try_main_job(args.user):.0f} s", flush=True)
