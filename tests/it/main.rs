@@ -31,6 +31,7 @@ mod delays;
 mod doors;
 mod extended;
 mod faults;
+mod first_hour;
 mod frameworks;
 mod garbage;
 mod gpus;

@@ -70,7 +70,17 @@ struct Passage {
 pub(super) fn documents() -> Vec<(String, String)> {
     let root = repository();
     let mut found: Vec<(String, String)> = Vec::new();
-    for folder in ["", "docs", "docs/decisions", "slurm", "contrib", "contrib/python", "examples"] {
+    for folder in [
+        "",
+        "docs",
+        "docs/decisions",
+        "docs/deploy",
+        "contrib/ansible",
+        "slurm",
+        "contrib",
+        "contrib/python",
+        "examples",
+    ] {
         let Ok(entries) = std::fs::read_dir(root.join(folder)) else { continue };
         for entry in entries {
             let path = entry.expect("an entry").path();

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use reqwest::{Certificate, Client, ClientBuilder, redirect};
@@ -39,6 +40,8 @@ pub enum CaError {
 pub fn http_client(connect_timeout: Duration, ca: Option<&Path>) -> Result<ClientBuilder, CaError> {
     let client = base_builder(connect_timeout);
     match ca {
+        // A minimal system trusts no authority. Plain HTTP must work there nevertheless.
+        None if !system_has_authorities() => Ok(client.tls_certs_only([])),
         None => Ok(client),
         Some(path) => Ok(client.tls_certs_only(read_authorities(path)?)),
     }
@@ -65,6 +68,13 @@ pub(crate) fn build_agent_client(connect_timeout: Duration, ca: Option<&Path>) -
 /// Builds the client, or returns the error with its causes.
 fn build_client(builder: ClientBuilder) -> Result<Client, String> {
     builder.build().map_err(|e| error_chain(&e))
+}
+
+/// Whether this system has certificates of authorities. Without any, no client can be built that asks for
+/// them.
+fn system_has_authorities() -> bool {
+    static HAS_AUTHORITIES: OnceLock<bool> = OnceLock::new();
+    *HAS_AUTHORITIES.get_or_init(|| base_builder(Duration::from_secs(1)).build().is_ok())
 }
 
 fn base_builder(connect_timeout: Duration) -> ClientBuilder {

@@ -45,8 +45,10 @@ bring_up() {
     start slurmctld
     save_state
     for ((i = 1; i <= NODES; i++)); do launch "slurmd:n$i"; done
-    start slurmrestd
-    start relay
+    if [[ $BARE = no ]]; then
+        start slurmrestd
+        start relay
+    fi
     ! saves_power || start power
     wait_for_nodes
 }

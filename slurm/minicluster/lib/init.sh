@@ -24,15 +24,17 @@ mount_root() {
 }
 
 mount_cluster() {
-    bind "$repository" /opt/infill ro
-    bind "$dir/state" /run/minicluster
-    bind "$dir/run" /run/infill
-    bind "$dir/etc" /etc/infill
-    bind "$dir/lib" /var/lib/infill
-    bind "$dir/scratch" /scratch
-    bind "$dir/log" /var/log/minicluster
     # shellcheck disable=SC1091
     . "$dir/state/env"
+    bind "$repository" /opt/infill ro
+    bind "$dir/state" /run/minicluster
+    if [[ $BARE = no ]]; then
+        bind "$dir/run" /run/infill
+        bind "$dir/etc" /etc/infill
+        bind "$dir/lib" /var/lib/infill
+    fi
+    bind "$dir/scratch" /scratch
+    bind "$dir/log" /var/log/minicluster
     if [[ -n $BIN ]]; then
         # Binds the directory, not the file: a rebuilt binary is a new file, and the cluster should run that one.
         bind "$(dirname "$BIN")" /opt/infill-bin ro
@@ -49,4 +51,6 @@ mount_system
 mount_cluster
 hostname minicluster
 enter_root
+# Slurm looks up names only for kinds of addresses that the host has besides loopback.
+[[ $BARE = no ]] || { ip link set lo up && ip address add 192.0.2.1/32 dev lo; }
 exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin bash /opt/infill/slurm/minicluster/lib/guest.sh init "$host_pid"

@@ -6,7 +6,10 @@ readonly GUEST=/opt/infill/slurm/minicluster/lib/guest.sh
 
 start_namespace() {
     rm -f "$DIR/state/init" "$DIR/state/ready"
-    setsid unshare --mount --pid --ipc --uts --fork --propagation private \
+    # Its daemon has the usual port, which may be taken on this machine.
+    local network=()
+    [[ $BARE = no ]] || network=(--net)
+    setsid unshare --mount --pid --ipc --uts "${network[@]}" --fork --propagation private \
         bash "$HERE/lib/init.sh" "$DIR" "$REPOSITORY" "$(root_path)" "$(database_path)" </dev/null >"$DIR/log/init.log" 2>&1 9>&- &
     disown
     wait_until 30 test -s "$DIR/state/ready" || {
@@ -22,7 +25,7 @@ start_namespace() {
 }
 
 enter() {
-    nsenter --target "$(init_pid)" --mount --pid --ipc --uts --root --wd -- "$@"
+    nsenter --target "$(init_pid)" --mount --pid --ipc --uts --net --root --wd -- "$@"
 }
 
 in_guest() { enter env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 bash "$GUEST" "$@" 9>&-; }
@@ -34,7 +37,7 @@ enter_as() {
     pid=$(init_pid)
     # The command's own shell expands these.
     # shellcheck disable=SC2016
-    exec nsenter --target "$pid" --mount --pid --ipc --uts --root --wd -- \
+    exec nsenter --target "$pid" --mount --pid --ipc --uts --net --root --wd -- \
         env -i TERM="${TERM:-dumb}" LANG=C.UTF-8 bash -c '
             id -u -- "$1" >/dev/null || exit 1
             cd "$(getent passwd "$1" | cut -d: -f6)" 2>/dev/null || cd /

@@ -38,7 +38,7 @@ make_gpus() {
 set_key() {
     local key=$1 value=$2 file
     for file in "$CONF" "$CONF.infill"; do
-        ! grep -qi "^$key=" "$file" || sed -i "/^$key=/Id" "$file"
+        ! grep -qsi "^$key=" "$file" || sed -i "/^$key=/Id" "$file"
     done
     [[ -z $value ]] || echo "$key=$value" >>"$CONF"
 }
@@ -47,7 +47,7 @@ set_key() {
 set_words() {
     local name=$1 line=$2 file word
     for file in "$CONF" "$CONF.infill"; do
-        grep -q "^$name " "$file" || continue
+        grep -qs "^$name " "$file" || continue
         for word in ${line#"$name"}; do
             sed -i -e "/^$name /{ s#\$# #; s# ${word%%=*}=[^ ]*##I; s# *\$# $word#; }" "$file"
         done

@@ -6,15 +6,19 @@
 readonly INFILL_ID=6100 ALICE_ID=6101 BOB_ID=6102
 
 make_site() {
-    add_user infill "$INFILL_ID" /var/lib/infill /usr/sbin/nologin
+    [[ $BARE = yes ]] || make_infills_folders
     add_user alice "$ALICE_ID" /home/alice /bin/bash
     add_user bob "$BOB_ID" /home/bob /bin/bash
-    chown infill:infill /run/infill /etc/infill /var/lib/infill
-    chmod 0755 /run/infill /etc/infill /var/lib/infill
     write_hosts
     write_munge_key
     write_slurm_config
     make_database
+}
+
+make_infills_folders() {
+    add_user infill "$INFILL_ID" /var/lib/infill /usr/sbin/nologin
+    chown infill:infill /run/infill /etc/infill /var/lib/infill
+    chmod 0755 /run/infill /etc/infill /var/lib/infill
 }
 
 add_user() {
@@ -57,15 +61,23 @@ write_slurm_config() {
     for file in slurm.conf slurmdbd.conf cgroup.conf; do fill_in "$MINI/etc/$file" >"/etc/slurm/$file"; done
     chown slurm:slurm /etc/slurm/slurmdbd.conf
     chmod 0600 /etc/slurm/slurmdbd.conf
-    # Linked, not copied: slurmctld reads a changed plug-in by itself at the next submission.
-    ln -sfn "$SITE/job_submit.lua" /etc/slurm/job_submit.lua
-    ln -sfn "$SITE/job_submit.lua" /etc/slurm/infill.lua
-    ln -sfn "$SITE/slurm.conf.infill" /etc/slurm/slurm.conf.infill
+    if [[ $BARE = yes ]]; then
+        sed -i -e '/^include slurm.conf.infill$/d' -e 's/ DenyQos=infill$//' "$CONF"
+    else
+        link_files_of_infill
+    fi
     install -o slurm -g slurm -m 0400 <(head -c 32 /dev/urandom) /etc/slurm/jwt_hs256.key
     apply_settings
     # slurmctld writes its log as slurm; slurmd runs as root.
     install -o slurm -g slurm -m 0644 /dev/null "$LOGS/slurmctld.log"
     install -o slurm -g slurm -m 0644 /dev/null "$LOGS/slurmdbd.log"
+}
+
+# Linked, not copied: slurmctld reads a changed plug-in by itself at the next submission.
+link_files_of_infill() {
+    ln -sfn "$SITE/job_submit.lua" /etc/slurm/job_submit.lua
+    ln -sfn "$SITE/job_submit.lua" /etc/slurm/infill.lua
+    ln -sfn "$SITE/slurm.conf.infill" /etc/slurm/slurm.conf.infill
 }
 
 fill_in() {
@@ -106,6 +118,11 @@ make_own_accounts() {
     done
 }
 
+allow_infill() {
+    [[ $BARE = yes ]] ||
+        bash "$SITE/accounting.sh" --cluster minicluster --main-qos main --account research >>"$LOGS/accounting.out" 2>&1
+}
+
 # Makes what a site has before infill (a QOS, an account, users), then runs the administrator's commands for infill.
 make_accounts() {
     {
@@ -114,7 +131,7 @@ make_accounts() {
             account add account research cluster=minicluster Description=tests Organization=tests &&
             account modify account research set qos=main defaultqos=main &&
             account add user alice,bob account=research &&
-            bash "$SITE/accounting.sh" --cluster minicluster --main-qos main --account research >>"$LOGS/accounting.out" 2>&1 &&
+            allow_infill &&
             make_own_accounts
     } || {
         say "setting up the accounts failed:"

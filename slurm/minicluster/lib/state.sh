@@ -119,7 +119,7 @@ write_state() {
     chmod 1777 "$DIR/scratch"
     choose_ports
     {
-        printf 'NODES=%q\nRELEASE=%q\nBIN=%q\nCONSTRAIN=%q\n' "$NODES" "$RELEASE" "$BIN" "$CONSTRAIN"
+        printf 'NODES=%q\nRELEASE=%q\nBIN=%q\nCONSTRAIN=%q\nBARE=%q\n' "$NODES" "$RELEASE" "$BIN" "$CONSTRAIN" "$BARE"
         write_words SETTINGS "${SETTINGS[@]}"
         write_words SACCTMGR "${SACCTMGR[@]}"
         printf 'PORT_SLURMCTLD=%d\nPORT_SLURMDBD=%d\nPORT_RESTD_JWT=%d\nPORT_SLURMD=%d\n' \
@@ -204,7 +204,7 @@ daemon_names() {
     if uses_munge; then echo munged; fi
     printf '%s\n' mariadbd slurmdbd slurmctld
     for ((i = 1; i <= NODES; i++)); do echo "slurmd:n$i"; done
-    printf '%s\n' slurmrestd slurmrestd-jwt relay
+    [[ $BARE = yes ]] || printf '%s\n' slurmrestd slurmrestd-jwt relay
     if saves_power; then echo power; fi
 }
 

@@ -1,6 +1,7 @@
 //! Checks whether infill can work with the site, from the output of Slurm's commands. The functions are pure.
 
 pub mod accounting;
+pub mod cgroups;
 pub mod limits;
 pub mod partition;
 pub mod plugin;

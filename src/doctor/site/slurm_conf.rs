@@ -23,7 +23,8 @@ impl SlurmConf {
         SlurmConf(settings)
     }
 
-    fn get(&self, key: &str) -> &str {
+    /// A setting; empty if it is not set.
+    pub fn get(&self, key: &str) -> &str {
         self.0.get(key).map(String::as_str).filter(|v| !is_unset(v)).unwrap_or("")
     }
 

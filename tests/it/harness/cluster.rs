@@ -267,7 +267,7 @@ impl Cluster {
             .env("LANG", "C.UTF-8")
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         command.arg("--target").arg(self.init_pid.to_string());
-        command.args(["--mount", "--pid", "--ipc", "--uts", "--root", "--wd", "--"]);
+        command.args(["--mount", "--pid", "--ipc", "--uts", "--net", "--root", "--wd", "--"]);
         command.args(["setpriv", "--reuid", user, "--regid", user, "--init-groups", "--reset-env"]);
         // When nsenter is killed, the command inside gets SIGTERM.
         command.args(["--pdeathsig", "TERM", "--", "env", "--chdir", &home, GUEST_PATH]).args(words);

@@ -136,6 +136,12 @@ impl Slurm {
         self
     }
 
+    /// Knows nothing of infill.
+    pub fn untouched(mut self) -> Slurm {
+        self.options.push("--bare".to_owned());
+        self
+    }
+
     /// Makes the last of these nodes nodes without GPUs.
     pub fn cpu_nodes(mut self, count: usize) -> Slurm {
         self.options.extend(["--cpu-nodes".to_owned(), count.to_string()]);

@@ -1,0 +1,97 @@
+//! `infill doctor --plan`: the changes that this site still needs, in order, each with its check and its way
+//! back.
+//!
+//! `ask` runs commands and reads files. The other modules make steps of what it found, and are pure.
+
+mod accounting;
+mod ask;
+mod choices;
+mod daemon;
+mod facts;
+mod render;
+mod slurm;
+mod step;
+#[cfg(test)]
+mod tests;
+mod toml_lines;
+
+use serde::Serialize;
+
+use crate::doctor::site::slurm_conf::SlurmConf;
+use crate::session::CliSession;
+pub use choices::ChoiceArgs;
+use choices::DeployChoices;
+use facts::SiteFacts;
+use infill_api::SCHEMA_VERSION;
+use infill_present::{
+    exit::{CommandResult, ProgramExit},
+    output,
+};
+use render::PlanText;
+pub use slurm::{plugin_text, wrapper_text};
+use step::{PlanStep, StepState};
+
+/// How the plan is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanForm {
+    /// The steps, as text.
+    Text,
+    /// The steps, as JSON.
+    Json,
+    /// The ways back of what is done, as text.
+    Undo,
+}
+
+/// `infill doctor --plan --json`.
+#[derive(Serialize)]
+struct PlanDocument<'a> {
+    schema: u32,
+    cluster: &'a str,
+    /// Whether only later steps are left.
+    complete: bool,
+    choices: &'a DeployChoices,
+    steps: &'a [PlanStep],
+    could_not_read: &'a [String],
+}
+
+/// All steps for a site, in order.
+fn plan_steps(site: &SiteFacts, choices: &DeployChoices) -> Vec<PlanStep> {
+    if let Some(decision) = slurm::suspend_decision(site) {
+        return vec![decision];
+    }
+    let mut steps = accounting::accounting_steps(site, choices);
+    steps.push(slurm::plugin_step(site, choices));
+    steps.push(slurm::conf_step(site, choices));
+    steps.extend(daemon::daemon_steps(site, choices));
+    steps
+}
+
+/// Runs `infill doctor --plan`.
+pub async fn run(args: &ChoiceArgs, session: &CliSession, form: PlanForm) -> CommandResult {
+    let site = ask::ask_site(session).await;
+    let by_partition = site.conf.as_ref().is_some_and(SlurmConf::preempts_by_partition);
+    let choices = args.settle(by_partition, site.usual_canary());
+    let steps = plan_steps(&site, &choices);
+    let is_left = |step: &PlanStep| !matches!(step.state, StepState::Done | StepState::Later);
+    let complete = !steps.iter().any(is_left);
+    if form == PlanForm::Undo {
+        output::print_text(&render::render_undo(&steps))?;
+    } else if form == PlanForm::Json {
+        output::print_json(&PlanDocument {
+            schema: SCHEMA_VERSION,
+            cluster: site.cluster(),
+            complete,
+            choices: &choices,
+            steps: &steps,
+            could_not_read: &site.unread,
+        })?;
+    } else {
+        output::print_text(&render::render_plan(&PlanText {
+            cluster: site.cluster(),
+            choices: &choices,
+            steps: &steps,
+            unread: &site.unread,
+        }))?;
+    }
+    Ok(ProgramExit::Ok.code())
+}

@@ -1,0 +1,141 @@
+//! A stranger's first hour: a cluster that knows nothing of infill, observed by an ordinary user, then led to
+//! malleable jobs on two canary nodes by `infill doctor --plan` alone, and back.
+//!
+//! | variable | default | what it does |
+//! |---|---|---|
+//! | `INFILL_ANSIBLE` | | a folder with ansible-core for the cluster's Python; else the role is skipped |
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::harness::{Site, Slurm};
+
+/// Seconds for which the plan is followed at most; it takes a tenth.
+const LIMIT_SECS: &str = "300";
+
+/// A job_submit.lua of a site's own.
+const SITE_PLUGIN: &str = "\
+function slurm_job_submit(job, partitions, uid)
+   if job.comment == 'forbidden' then
+      slurm.log_user('the site says no')
+      return slurm.ERROR
+   end
+   return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid)
+   return slurm.SUCCESS
+end
+return slurm.SUCCESS
+";
+
+/// Follows the plan with these decisions and takes it back. Returns what was printed.
+fn follow_and_undo(site: &Site, choices: &[&str]) -> String {
+    let program =
+        ["timeout", LIMIT_SECS, "python3", "/opt/infill/examples/first_hour.py", "--observe", "10", "--"];
+    let words: Vec<&str> = program.into_iter().chain(choices.iter().copied()).collect();
+    let mut command = site.cluster().command("root", &words);
+    let done = command.stdin(Stdio::null()).output().expect("nsenter can be run");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{said}\n{}", String::from_utf8_lossy(&done.stderr));
+    assert!(said.contains("malleable jobs on ['n1', 'n2']"), "{said}");
+    assert!(said.contains("the site is as before"), "{said}");
+    said
+}
+
+#[test]
+fn a_stranger_observes_then_acts_on_two_nodes_by_the_plan_alone_and_goes_back() {
+    let site = Site::bare_on(&Slurm::default().untouched());
+    let as_user = site.must("alice", &["infill", "doctor", "--plan"]);
+    assert!(as_user.contains("0 of 11 steps done"), "{as_user}");
+    follow_and_undo(&site, &[]);
+}
+
+#[test]
+fn a_site_with_a_plugin_accounts_and_preemption_of_its_own_keeps_them() {
+    // A main job reaches this limit only if malleable jobs do not count in it.
+    let slurm = Slurm::default()
+        .untouched()
+        .file("job_submit.lua", SITE_PLUGIN)
+        .set("JobSubmitPlugins=lua")
+        .set("PreemptMode=CANCEL")
+        .set("PreemptType=preempt/partition_prio")
+        .set("PartitionName=main PreemptMode=OFF")
+        .sacctmgr("modify account research set GrpTRES=node=8");
+    let site = Site::bare_on(&slurm);
+    let text = site.must("root", &["infill", "doctor", "--plan"]);
+    assert!(text.contains("account research: GrpTRES=node=8"), "{text}");
+    follow_and_undo(&site, &["--own-account", "harvest"]);
+    // The site's own rule held all along, and holds again.
+    let refused = site.exec("alice", &["sbatch", "--comment=forbidden", "--wrap", "true"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("the site says no"), "{refused:?}");
+}
+
+/// The cluster is one machine with all roles.
+const INVENTORY: &str = "\
+[slurm_controller]
+minicluster ansible_connection=local
+[infill_daemon]
+minicluster
+[slurm:children]
+slurm_controller
+infill_daemon
+";
+
+/// Copies Ansible into the cluster; false if there is none.
+fn bring_ansible(site: &Site) -> bool {
+    let Some(folder) = std::env::var_os("INFILL_ANSIBLE").map(PathBuf::from).filter(|f| f.is_dir()) else {
+        return false;
+    };
+    let copied = Command::new("cp").arg("-r").arg(&folder).arg(site.scratch().join("ansible")).status();
+    assert!(copied.is_ok_and(|status| status.success()), "cannot copy {}", folder.display());
+    std::fs::write(site.scratch().join("inventory.ini"), INVENTORY).expect("an inventory");
+    true
+}
+
+/// Runs `ansible-playbook` with these words, and returns its output.
+fn play(site: &Site, words: &[&str]) -> String {
+    let environment = [
+        "timeout",
+        LIMIT_SECS,
+        "env",
+        "--chdir=/opt/infill/contrib/ansible",
+        "PYTHONPATH=/scratch/ansible",
+        "PYTHONDONTWRITEBYTECODE=1",
+        "ANSIBLE_HOME=/scratch/ansible-home",
+        "python3",
+        "-m",
+        "ansible",
+        "playbook",
+        "-i",
+        "/scratch/inventory.ini",
+        "site.yml",
+        "-e",
+        "infill_uid=980",
+        "-e",
+        "infill_canary=n[1-2]",
+    ];
+    let words: Vec<&str> = environment.into_iter().chain(words.iter().copied()).collect();
+    let done =
+        site.cluster().command("root", &words).stdin(Stdio::null()).output().expect("nsenter can be run");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{said}\n{}", String::from_utf8_lossy(&done.stderr));
+    said
+}
+
+#[test]
+fn the_ansible_role_makes_a_site_and_then_changes_nothing() {
+    let site = Site::bare_on(&Slurm::default().untouched());
+    if !bring_ansible(&site) {
+        return infill_testkit::skips::skip_test("ansible-core (INFILL_ANSIBLE)");
+    }
+    play(&site, &["--syntax-check"]);
+    let first = play(&site, &[]);
+    assert!(first.contains("RUNNING HANDLER [infill : Reconfigure Slurm]"), "{first}");
+    let config = site.must("root", &["cat", "/etc/infill/infill.toml"]);
+    assert!(config.contains("nodes = \"n[1-2]\"") && config.contains("mode = \"observe\""), "{config}");
+    let plan = site.must("root", &["infill", "doctor", "--plan"]);
+    // The services need systemd, so the plan goes on from there.
+    assert!(plan.contains("8 of 11 steps done"), "{plan}");
+    let second = play(&site, &[]);
+    assert!(second.contains("changed=0"), "{second}");
+}
