@@ -103,7 +103,13 @@ async fn generations(store: &dyn Store) -> Result<(), String> {
     let again = GenerationRecord { started_at: UnixTime(900), ..first.clone() };
     ok(store.add_generations(std::slice::from_ref(&again)).await)?;
     let listed = ok(store.list_generations(JobId(7)).await)?;
-    same("a reused job number keeps all generations", &listed, &vec![first, second, again])
+    same("a reused job number keeps all generations", &listed, &vec![first, second.clone(), again.clone()])?;
+    let between = ok(store.generations_between(UnixTime(102), UnixTime(901), 10).await)?;
+    same("generations in a stretch of time", &between, &vec![second, again.clone()])?;
+    let last = ok(store.generations_between(UnixTime(0), UnixTime(901), 1).await)?;
+    same("the last of them", &last, &vec![again])?;
+    same("rescales", &ok(store.count_rescales(UnixTime(102), UnixTime(901)).await)?, &1)?;
+    same("rescales before", &ok(store.count_rescales(UnixTime(0), UnixTime(102)).await)?, &0)
 }
 
 async fn orders(store: &dyn Store) -> Result<(), String> {

@@ -21,7 +21,7 @@ use crate::hour_cache::HoursRequest;
 use crate::redaction::{ApiReader, RedactionFilter, VisibilityClass};
 use crate::response_cache::MapCacheKey;
 use crate::timeline;
-use crate::timeline::{MapRequest, MapRows, USE_KINDS, UsageHour, UsageMap};
+use crate::timeline::{MapRequest, MapRows, USE_KINDS, UsageHour, UsageMap, UsageRun};
 use infill_api::{
     MAX_TIMELINE_CELLS, MAX_TIMELINE_PIXELS, MAX_TIMELINE_SECS, NodeRow, SCHEMA_VERSION, TimelineQuery,
     TimelineRows, TimelineView,
@@ -107,7 +107,7 @@ async fn render_timeline(
 }
 
 /// The owners of the malleable jobs on a map.
-fn map_owners(context: &DaemonContext, map: &UsageMap) -> BTreeMap<JobId, Option<UserId>> {
+pub(super) fn map_owners(context: &DaemonContext, map: &UsageMap) -> BTreeMap<JobId, Option<UserId>> {
     let jobs = map.malleable_jobs();
     let state = context.lock_state();
     jobs.into_iter().map(|job| (job, state.job_owner(job))).collect()
@@ -152,7 +152,7 @@ fn timeline_view(query: &TimelineQuery, seen: UnixTime, map: UsageMap) -> Timeli
                 .into_iter()
                 .map(|(node, runs)| NodeRow {
                     node,
-                    runs: runs.into_iter().map(|run| (run.from, run.to, run.used.to_code())).collect(),
+                    runs: usage_runs(runs),
                 })
                 .collect(),
         },
@@ -162,6 +162,11 @@ fn timeline_view(query: &TimelineQuery, seen: UnixTime, map: UsageMap) -> Timeli
         }
     };
     TimelineView { schema: SCHEMA_VERSION, from: query.from, to: query.to, seen, nodes, first, count, rows }
+}
+
+/// Uses as numbers, for a reader.
+pub(super) fn usage_runs(runs: Vec<UsageRun>) -> Vec<(u32, u32, u64)> {
+    runs.into_iter().map(|run| (run.from, run.to, run.used.to_code())).collect()
 }
 
 /// Packs two shares into each byte, four bits each.

@@ -1,0 +1,185 @@
+//! Sizes of malleable jobs over time, and why they changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use bytes::Bytes;
+
+use super::concurrency::{internal_error, run_blocking, run_limited};
+use super::{RequestDenial, check_span};
+use crate::context::DaemonContext;
+use crate::hour_cache::HoursRequest;
+use crate::redaction::{ApiReader, RedactionFilter, VisibilityClass};
+use crate::state::DaemonState;
+use crate::timeline::{self, SizeSpan};
+use infill_api::{
+    JobLane, LaneChange, LanesQuery, LanesView, MAX_LANE_CHANGES, MAX_LANE_SPANS, MAX_LANES,
+    MAX_TIMELINE_SECS, SCHEMA_VERSION,
+};
+use infill_model::{
+    EndedJob, GenerationRecord, JobId, PrivateData, UnixTime, clock::now, generations_of_last_job,
+};
+
+/// Number of ended jobs whose names are looked up.
+const MAX_ENDED_NAMES: u32 = 500;
+
+/// `GET /v1/lanes`.
+pub(crate) async fn get_lanes(
+    State(context): State<Arc<DaemonContext>>,
+    Extension(viewer): Extension<ApiReader>,
+    query: Result<Query<LanesQuery>, QueryRejection>,
+) -> Result<impl IntoResponse, RequestDenial> {
+    let Query(query) = query?;
+    check_span(query.from, query.to, MAX_TIMELINE_SECS)?;
+    let private = context.access.private_data();
+    let class = VisibilityClass::for_reader(&viewer, private);
+    let snapshot_at = *context.response_cache.snapshot_times.borrow();
+    let answer = context.response_cache.lanes.entry_for(snapshot_at, (query, class));
+    let rendering = render_lanes(context.clone(), viewer, private, query);
+    let body = answer.get_or_try_init(|| run_limited(&context.access.fits, rendering)).await?.clone();
+    Ok(([(CONTENT_TYPE, "application/json")], body))
+}
+
+async fn render_lanes(
+    context: Arc<DaemonContext>,
+    viewer: ApiReader,
+    private: PrivateData,
+    query: LanesQuery,
+) -> Result<Bytes, RequestDenial> {
+    let LanesQuery { from, to } = query;
+    let store = context.store.as_ref();
+    let generations = store.generations_between(from, to, MAX_LANE_CHANGES).await?;
+    let ended = store.recent_ended_jobs(MAX_ENDED_NAMES).await?;
+    let recent = context.lock_state().recent_hours();
+    let seen = recent.last().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs));
+    let keep_days = context.config.store.keep_node_days;
+    let request = HoursRequest { recent, from, to, now: now(), keep_days };
+    let hours = context.response_cache.timelines.hours_between(store, request).await?;
+    let planned = context.lock_state().planned_uses(seen, now());
+    let rendering = run_blocking(move || {
+        let spans = timeline::job_spans(&hours, &planned, from, to);
+        let view = to_view(&context.lock_state(), query, seen, spans, generations, &ended);
+        let state = context.lock_state();
+        let view =
+            RedactionFilter::new(&viewer, private, &|job| state.job_owner(job)).redact_lanes(view);
+        drop(state);
+        serde_json::to_vec(&limit_lanes(view))
+    });
+    rendering.await?.map(Bytes::from).map_err(internal_error)
+}
+
+/// The lanes of all jobs that held nodes or began a generation.
+fn to_view(
+    state: &DaemonState,
+    query: LanesQuery,
+    seen: UnixTime,
+    mut spans: BTreeMap<JobId, Vec<SizeSpan>>,
+    generations: Vec<GenerationRecord>,
+    ended: &[EndedJob],
+) -> LanesView {
+    let mut by_job: BTreeMap<JobId, Vec<GenerationRecord>> = BTreeMap::new();
+    for generation in generations {
+        by_job.entry(generation.job).or_default().push(generation);
+    }
+    for job in by_job.keys() {
+        spans.entry(*job).or_default();
+    }
+    // The last record of a number counts.
+    let ended: BTreeMap<JobId, &EndedJob> = ended.iter().map(|job| (job.job, job)).collect();
+    let mut lanes = Vec::new();
+    for (job, spans) in spans {
+        let changes = generations_of_last_job(by_job.remove(&job).unwrap_or_default());
+        lanes.push(lane_view(state, query.from, job, spans, changes, ended.get(&job).copied()));
+    }
+    LanesView {
+        schema: SCHEMA_VERSION,
+        from: query.from,
+        to: query.to,
+        seen,
+        lanes,
+        hidden: 0,
+        omitted: 0,
+    }
+}
+
+fn lane_view(
+    state: &DaemonState,
+    from: UnixTime,
+    job: JobId,
+    mut spans: Vec<SizeSpan>,
+    mut changes: Vec<GenerationRecord>,
+    ended: Option<&EndedJob>,
+) -> JobLane {
+    let details = state.fleet.job_details(job);
+    // Slurm gives the numbers of jobs that are gone to new jobs.
+    let submitted = details.map(|details| details.submitted_at).or(ended.map(|ended| ended.submitted_at));
+    if let Some(submitted) = submitted {
+        spans.retain(|span| from + i64::from(span.to) > submitted);
+        changes.retain(|change| change.started_at >= submitted);
+    }
+    let ended = ended.filter(|_| details.is_none());
+    JobLane {
+        job,
+        name: details.map(|d| d.name.clone()).or(ended.map(|e| e.name.clone())).unwrap_or_default(),
+        user: details.map(|d| d.user.clone()).or(ended.map(|e| e.user.clone())).unwrap_or_default(),
+        ended_at: ended.map(|ended| ended.ended_at),
+        spans: spans.into_iter().map(|span| (span.from, span.to, span.nodes)).collect(),
+        changes: changes.into_iter().map(lane_change).collect(),
+    }
+}
+
+fn lane_change(generation: GenerationRecord) -> LaneChange {
+    LaneChange {
+        at: generation.started_at,
+        generation: generation.generation,
+        nodes: generation.nodes.len() as u32,
+        why: generation.why,
+    }
+}
+
+/// Keeps the jobs with the most node-time, and the last stretches of each.
+fn limit_lanes(mut view: LanesView) -> LanesView {
+    if view.lanes.len() > MAX_LANES {
+        view.omitted = (view.lanes.len() - MAX_LANES) as u32;
+        view.lanes.sort_by_key(|lane| std::cmp::Reverse(node_secs(lane)));
+        view.lanes.truncate(MAX_LANES);
+        view.lanes.sort_by_key(|lane| lane.job);
+    }
+    for lane in &mut view.lanes {
+        let extra = lane.spans.len().saturating_sub(MAX_LANE_SPANS);
+        lane.spans.drain(..extra);
+    }
+    view
+}
+
+fn node_secs(lane: &JobLane) -> u64 {
+    lane.spans.iter().map(|(from, to, nodes)| u64::from(to - from) * u64::from(*nodes)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_jobs_with_the_most_node_time_are_kept() {
+        let lane = |job: u32| JobLane {
+            job: JobId(job),
+            name: String::new(),
+            user: String::new(),
+            ended_at: None,
+            spans: (0..3000).map(|at| (at, at + 1, job)).collect(),
+            changes: Vec::new(),
+        };
+        let lanes = (1..=MAX_LANES as u32 + 3).map(lane).collect();
+        let (from, to, seen) = (UnixTime(0), UnixTime(3000), UnixTime(3000));
+        let all = LanesView { schema: SCHEMA_VERSION, from, to, seen, lanes, hidden: 0, omitted: 0 };
+        let kept = limit_lanes(all);
+        assert_eq!((kept.omitted, kept.lanes.len(), kept.lanes[0].job), (3, MAX_LANES, JobId(4)));
+        assert_eq!((kept.lanes[0].spans.len(), kept.lanes[0].spans[0].0), (MAX_LANE_SPANS, 1000));
+    }
+}
