@@ -7,8 +7,8 @@ use infill_model::{JobId, UnixTime};
 /// Largest number of lanes in one answer: the jobs with the most node-time.
 pub const MAX_LANES: usize = 200;
 
-/// Largest number of stretches in one lane: the last ones.
-pub const MAX_LANE_SPANS: usize = 2000;
+/// Largest number of stretches in one lane: more could not be distinguished.
+pub const MAX_LANE_SPANS: usize = 400;
 
 /// Largest number of changes in one answer: the last ones.
 pub const MAX_LANE_CHANGES: u32 = 5000;

@@ -41,6 +41,17 @@ pub struct FigureCacheKey {
     pub is_private: bool,
 }
 
+/// Identifies the sizes of jobs over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LanesCacheKey {
+    /// The stretch of time.
+    pub query: LanesQuery,
+    /// What the reader may see.
+    pub class: VisibilityClass,
+    /// Whether the answer is compressed.
+    pub packed: bool,
+}
+
 /// The caches of all kinds of answers.
 #[derive(Debug)]
 pub struct ResponseCache {
@@ -55,7 +66,7 @@ pub struct ResponseCache {
     /// Drawings made since then.
     pub figures: AnswerCache<FigureCacheKey>,
     /// Sizes of jobs over time made since then.
-    pub lanes: AnswerCache<(LanesQuery, VisibilityClass)>,
+    pub lanes: AnswerCache<LanesCacheKey>,
     /// Days at a glance made within the last seconds.
     pub summaries: AnswerCache<SummaryQuery>,
 }

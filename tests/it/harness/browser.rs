@@ -21,6 +21,9 @@ use super::wait::{self, PATIENCE};
 /// Time limit for the driver's answer, seconds.
 const START_SECS: f64 = 20.0;
 
+/// Largest height of a picture, pixels.
+const MAX_PICTURE: u64 = 4000;
+
 /// A browser under the control of a test.
 #[derive(Debug)]
 pub struct Browser {
@@ -49,6 +52,8 @@ impl Screen {
     pub const DESK: Screen = Screen { width: 1280, height: 900, dark: false };
     /// The screen of a phone.
     pub const PHONE: Screen = Screen { width: 360, height: 740, dark: false };
+    /// The screen of a larger phone.
+    pub const LARGE_PHONE: Screen = Screen { width: 390, height: 844, dark: false };
 }
 
 impl Browser {
@@ -140,6 +145,17 @@ impl Browser {
             self.complaints().iter().any(|line| line.contains(words)).then_some(())
         })
         .unwrap_or_else(|| panic!("the console did not say {words:?}"));
+    }
+
+    /// Stores a picture of the whole page, as on this screen, however long it is.
+    pub fn keep_whole(&self, what: &str, screen: Screen) {
+        self.show_on(screen);
+        let height = "return document.documentElement.scrollHeight";
+        let height = self.run(height).as_u64().map_or(screen.height, |pixels| pixels.min(MAX_PICTURE) as u32);
+        self.show_on(Screen { height, ..screen });
+        self.until("the page to be drawn again", 10.0, "return document.fonts.status === 'loaded'");
+        self.keep(what);
+        self.show_on(screen);
     }
 
     /// Stores a picture and the present page.

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 
 use super::concurrency::{internal_error, run_blocking, run_limited};
+use super::timeline::{accepts_gzip, encode_body};
 use super::{RequestDenial, check_span};
 use crate::context::DaemonContext;
 use crate::hour_cache::HoursRequest;
 use crate::redaction::{ApiReader, RedactionFilter, VisibilityClass};
+use crate::response_cache::LanesCacheKey;
 use crate::state::DaemonState;
 use crate::timeline::{self, SizeSpan};
 use infill_api::{
@@ -33,23 +36,27 @@ pub(crate) async fn get_lanes(
     State(context): State<Arc<DaemonContext>>,
     Extension(viewer): Extension<ApiReader>,
     query: Result<Query<LanesQuery>, QueryRejection>,
+    headers: HeaderMap,
 ) -> Result<impl IntoResponse, RequestDenial> {
     let Query(query) = query?;
     check_span(query.from, query.to, MAX_TIMELINE_SECS)?;
     let private = context.access.private_data();
     let class = VisibilityClass::for_reader(&viewer, private);
     let snapshot_at = *context.response_cache.snapshot_times.borrow();
-    let answer = context.response_cache.lanes.entry_for(snapshot_at, (query, class));
-    let rendering = render_lanes(context.clone(), viewer, private, query);
+    let packed = accepts_gzip(&headers);
+    let key = LanesCacheKey { query, class, packed };
+    let answer = context.response_cache.lanes.entry_for(snapshot_at, key);
+    let rendering = render_lanes(context.clone(), viewer, private, key);
     let body = answer.get_or_try_init(|| run_limited(&context.access.fits, rendering)).await?.clone();
-    Ok(([(CONTENT_TYPE, "application/json")], body))
+    let head = [(CONTENT_TYPE, "application/json"), (VARY, "accept-encoding")];
+    Ok((head, packed.then_some([(CONTENT_ENCODING, "gzip")]), body))
 }
 
 async fn render_lanes(
     context: Arc<DaemonContext>,
     viewer: ApiReader,
     private: PrivateData,
-    query: LanesQuery,
+    LanesCacheKey { query, packed, .. }: LanesCacheKey,
 ) -> Result<Bytes, RequestDenial> {
     let LanesQuery { from, to } = query;
     let store = context.store.as_ref();
@@ -68,7 +75,7 @@ async fn render_lanes(
         let view =
             RedactionFilter::new(&viewer, private, &|job| state.job_owner(job)).redact_lanes(view);
         drop(state);
-        serde_json::to_vec(&limit_lanes(view))
+        encode_body(&limit_lanes(view), packed)
     });
     rendering.await?.map(Bytes::from).map_err(internal_error)
 }
@@ -142,7 +149,7 @@ fn lane_change(generation: GenerationRecord) -> LaneChange {
     }
 }
 
-/// Keeps the jobs with the most node-time, and the last stretches of each.
+/// Keeps the jobs with the most node-time. A lane with too many stretches gets a coarser one.
 fn limit_lanes(mut view: LanesView) -> LanesView {
     if view.lanes.len() > MAX_LANES {
         view.omitted = (view.lanes.len() - MAX_LANES) as u32;
@@ -150,11 +157,28 @@ fn limit_lanes(mut view: LanesView) -> LanesView {
         view.lanes.truncate(MAX_LANES);
         view.lanes.sort_by_key(|lane| lane.job);
     }
-    for lane in &mut view.lanes {
-        let extra = lane.spans.len().saturating_sub(MAX_LANE_SPANS);
-        lane.spans.drain(..extra);
+    let length = view.to.secs_since(view.from).max(1.0) as u32;
+    for lane in view.lanes.iter_mut().filter(|lane| lane.spans.len() > MAX_LANE_SPANS) {
+        lane.spans = coarsen_spans(&lane.spans, length);
     }
     view
+}
+
+/// At most [`MAX_LANE_SPANS`] stretches, each with the size in its middle.
+fn coarsen_spans(spans: &[(u32, u32, u32)], length: u32) -> Vec<(u32, u32, u32)> {
+    let width = length.div_ceil(MAX_LANE_SPANS as u32).max(1);
+    let mut coarse: Vec<(u32, u32, u32)> = Vec::new();
+    for begin in (0..length).step_by(width as usize) {
+        let middle = begin + width / 2;
+        // The first stretch that ends later.
+        let index = spans.partition_point(|(_, to, _)| *to <= middle);
+        let Some((_, _, nodes)) = spans.get(index).filter(|(from, ..)| *from <= middle) else { continue };
+        match coarse.last_mut() {
+            Some(last) if last.1 == begin && last.2 == *nodes => last.1 = begin + width,
+            _ => coarse.push((begin, begin + width, *nodes)),
+        }
+    }
+    coarse
 }
 
 fn node_secs(lane: &JobLane) -> u64 {
@@ -180,6 +204,16 @@ mod tests {
         let all = LanesView { schema: SCHEMA_VERSION, from, to, seen, lanes, hidden: 0, omitted: 0 };
         let kept = limit_lanes(all);
         assert_eq!((kept.omitted, kept.lanes.len(), kept.lanes[0].job), (3, MAX_LANES, JobId(4)));
-        assert_eq!((kept.lanes[0].spans.len(), kept.lanes[0].spans[0].0), (MAX_LANE_SPANS, 1000));
+        assert_eq!(kept.lanes[0].spans, [(0, 3000, 4)], "equal sizes are one stretch");
+    }
+
+    #[test]
+    fn a_lane_with_many_stretches_becomes_coarser() {
+        let spans: Vec<(u32, u32, u32)> = (0..10_000).map(|at| (at, at + 1, at % 7 + 1)).collect();
+        let coarse = coarsen_spans(&spans, 10_000);
+        assert!(coarse.len() <= MAX_LANE_SPANS && coarse.len() > MAX_LANE_SPANS / 2, "{}", coarse.len());
+        assert_eq!((coarse[0], coarse[1]), ((0, 25, 6), (25, 50, 3)));
+        // Gaps stay.
+        assert_eq!(coarsen_spans(&[(0, 100, 2), (5000, 10_000, 3)], 10_000), [(0, 100, 2), (5000, 10_000, 3)]);
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
 use axum::{Extension, Json};
 
 use super::concurrency::{run_blocking, run_limited};
@@ -18,7 +17,8 @@ use crate::views::WhichNodes;
 use infill_api::{MAX_TIMELINE_SECS, NodeHistoryQuery, NodeHistoryView, SCHEMA_VERSION};
 use infill_model::{UnixTime, clock::now};
 
-/// `GET /v1/nodes/{name}`. A node that is hidden from the reader looks like a missing one.
+/// `GET /v1/nodes/{name}`. A node that is hidden from the reader looks like a missing one. A missing one has
+/// no state and no uses: a search for it is no error.
 pub(crate) async fn get_node(
     State(context): State<Arc<DaemonContext>>,
     Extension(viewer): Extension<ApiReader>,
@@ -63,9 +63,5 @@ async fn node_view(
         });
         NodeHistoryView { schema: SCHEMA_VERSION, from, to, seen, now: status.nodes, index, runs }
     });
-    let view = view.await?;
-    if view.now.is_empty() && view.index.is_none() {
-        return Err(RequestDenial::new(StatusCode::NOT_FOUND, "infill knows no such node"));
-    }
-    Ok(view)
+    view.await
 }

@@ -15,6 +15,7 @@ use base64::Engine as _;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use serde::Serialize;
 
 use crate::context::DaemonContext;
 use crate::hour_cache::HoursRequest;
@@ -72,7 +73,7 @@ pub async fn get_timeline(
     Ok((head, packed.then_some([(CONTENT_ENCODING, "gzip")]), body).into_response())
 }
 
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     auth::header_text(headers, ACCEPT_ENCODING.as_str()).is_some_and(|value| value.contains("gzip"))
 }
 
@@ -179,7 +180,8 @@ fn to_share_step(share: f32) -> u8 {
     (share * SHARE_STEPS).round() as u8
 }
 
-fn encode_body(view: &TimelineView, compress: bool) -> std::io::Result<Vec<u8>> {
+/// The answer as JSON, compressed if the reader takes that.
+pub(super) fn encode_body(view: &impl Serialize, compress: bool) -> std::io::Result<Vec<u8>> {
     let text = serde_json::to_vec(view)?;
     if !compress {
         return Ok(text);

@@ -23,7 +23,7 @@ const view = { span: "fit", end: null, first: 0, count: null, days: 1, chosen: n
 
 /** `known` has the data of the page. */
 const known = {
-  status: null, summary: null, map: null, lanes: null, profiles: null, nodes: 0, skew: 0, drawnAt: 0, allJobs: false, opener: null,
+  status: null, summary: null, map: null, lanes: null, profiles: null, nodes: 0, skew: 0, drawnAt: 0, allJobs: false, opener: null, done: {},
 };
 
 // Words.
@@ -119,6 +119,13 @@ const cell = (attributes, ...children) => ({ kind: "cell", attributes, children 
 /** Sets a text only if it is another one: screen readers speak a text again that is set again. */
 function say(element, words) {
   if (element.textContent !== words) element.textContent = words;
+}
+
+/** Replaces what is in a box. Tables that were open stay open. */
+function refill(box, ...children) {
+  const open = [...box.querySelectorAll("details")].map((more) => more.open);
+  box.replaceChildren(...children);
+  box.querySelectorAll("details").forEach((more, i) => { more.open = open[i] ?? false; });
 }
 
 /** A button that chooses a job, a node or a profile. */

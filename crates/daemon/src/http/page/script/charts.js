@@ -37,7 +37,6 @@ function showFigures() {
   // The charts begin where the data begins.
   const begins = [answers[0].rows.find(busy), answers[1].rows.find(busy), answers[2].rows[0]].filter(Boolean).map(([begin]) => begin);
   const from = begins.length ? Math.max(known.figures.from, Math.min(...begins)) : known.figures.from;
-  const open = [...at("figures").querySelectorAll("details")].map((more) => more.open);
   const width = figureWidth();
   const drawn = Object.entries(FIGURES).map(([kind, plan], i) => {
     const rows = answers[i].rows.filter(([begin]) => begin >= from);
@@ -45,8 +44,7 @@ function showFigures() {
     const chart = !some ? null : kind === "delays" ? dotChart(rows, from, to, plan, width) : barChart(rows, from, plan, answers[i].heads.slice(1), width);
     return figure(plan.title, chart, answers[i].heads, rows, plan.empty);
   });
-  at("figures").replaceChildren(...drawn);
-  at("figures").querySelectorAll("details").forEach((more, i) => { more.open = open[i] ?? false; });
+  refill(at("figures"), ...drawn);
 }
 
 /** The width of one of the charts beside each other. */

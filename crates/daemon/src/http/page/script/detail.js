@@ -33,15 +33,22 @@ async function showDetail(focus) {
     at("detail-title").focus({ preventScroll: true });
     at("detail").scrollIntoView({ block: "nearest" });
   }
-  const state = `${chosen.kind} ${chosen.name} ${known.status?.last_round} ${known.lanes?.loadedAt} ${spanShown()}`;
-  if (known.explained === state) return;
-  if (chosen.kind === "profile") await showProfile(chosen);
-  else await Promise.all([explain(chosen), chosen.kind === "job" ? showJob(chosen, job) : showNode(chosen)]);
-  if (view.chosen === chosen) known.explained = state;
+  const show = { job: () => showJob(chosen, job), node: () => showNode(chosen), profile: () => showProfile(chosen) }[chosen.kind];
+  await Promise.all([
+    chosen.kind === "profile" ? null : unless("explained", chosen, known.status?.last_round, () => explain(chosen)),
+    unless("drawn", chosen, `${job?.generation} ${known.lanes?.loadedAt} ${spanShown()}`, show),
+  ]);
+}
+
+/** Does something, unless it was done already for what is chosen in this state. */
+async function unless(what, chosen, state, work) {
+  if (known.done[what] === state) return;
+  await work();
+  if (view.chosen === chosen) known.done[what] = state;
 }
 
 function clearDetail() {
-  known.explained = null;
+  known.done = {};
   at("detail-facts").replaceChildren();
   at("detail-figure").replaceChildren();
   fill(at("detail-plans"), [], []);
@@ -81,7 +88,7 @@ async function showJob(chosen, job) {
   const rows = lane?.spans.map(([begin, end, nodes]) => [clock(known.lanes.from + begin), clock(known.lanes.from + end), String(nodes)]);
   const sizes = figure("Sizes over time", lane?.spans.length ? sizesChart(lane, known.lanes, width) : null, ["from", "to", "nodes"].map(cap), rows?.reverse() ?? [],
     "The job has held no node in the shown time. Its sizes will be drawn here.");
-  at("detail-figure").replaceChildren(sizes, curveFigure(profile, job, width));
+  refill(at("detail-figure"), sizes, curveFigure(profile, job, width));
   const newest = generations.slice(-50).reverse();
   fill(at("detail-table"), ["No.", "Began", "Nodes", "Why this size"], newest.map((g) => [String(g.generation), clock(g.started_at), String(g.nodes.length), g.why]));
 }
@@ -157,19 +164,22 @@ async function showProfile(chosen) {
 
 // A node.
 
+/** Whether there is a node of that name that this reader may see. */
+const isKnown = (node) => node.now.length > 0 || node.index !== null;
+
 async function showNode(chosen) {
   const { from, to } = stretch();
-  const answer = await ask(`v1/nodes/${encodeURIComponent(chosen.name)}?${new URLSearchParams({ from, to })}`, undefined, true);
+  const answer = await ask(`v1/nodes/${encodeURIComponent(chosen.name)}?${new URLSearchParams({ from, to })}`);
   if (view.chosen !== chosen) return;
-  known.node = answer && { name: chosen.name, index: answer.index };
-  if (!answer) {
+  known.node = { name: chosen.name, index: answer.index };
+  if (!isKnown(answer)) {
     facts([]);
     at("detail-figure").replaceChildren();
     return fill(at("detail-table"), [], []);
   }
   facts(nodeFacts(answer));
   const uses = answer.runs.length ? [usesStrip(answer, at("detail-figure").clientWidth)] : null;
-  at("detail-figure").replaceChildren(figure("Used for", uses, ["From", "To", "Used for"], usesRows(answer),
+  refill(at("detail-figure"), figure("Used for", uses, ["From", "To", "Used for"], usesRows(answer),
     "Nothing is recorded of this node in the shown time. What it is used for will be drawn here."));
   fill(at("detail-table"), ["Failure at", "Job", "What happened"], answer.now.flatMap((node) => node.failures).reverse()
     .map((failure) => [clock(failure.at), failure.job ? chooser("job", failure.job) : "a job", failure.what]));

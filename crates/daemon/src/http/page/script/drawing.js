@@ -26,6 +26,7 @@ function draw() {
   pen.fillRect(gutter(), 0, width, height);
   if (map.detail === "nodes") drawNodes(pen, map, paint, x, height);
   else drawMixtures(pen, map, paint, width, height);
+  drawChosen(pen, map, height);
   drawNow(pen, map, paint, x, height);
   drawUses(map, paint, x, width);
   drawTimes(map, width);
@@ -161,6 +162,17 @@ function drawMixtures(pen, map, paint, width, height) {
   pen.imageSmoothingEnabled = false;
   pen.drawImage(drawn, gutter(), 0, width, height);
   ends(pen, paint, brief(map.first + 1), brief(map.first + map.count), height);
+}
+
+/** Marks the node that is chosen. */
+function drawChosen(pen, map, height) {
+  if (view.chosen?.kind !== "node") return;
+  const index = map.detail === "nodes" ? map.rows.findIndex((row) => row.node === view.chosen.name) : (known.node?.index ?? -1) - map.first;
+  if (index < 0 || index >= map.count || (map.detail !== "nodes" && known.node?.name !== view.chosen.name)) return;
+  const high = map.detail === "nodes" ? rowHeight(map, height) : height / map.count;
+  pen.strokeStyle = style("accent");
+  pen.lineWidth = 2.5;
+  pen.strokeRect(gutter() + 1, index * high, room().width - 2, Math.max(2, high - 1));
 }
 
 function drawNow(pen, map, paint, x, height, top = 0) {

@@ -63,7 +63,7 @@ function showJobs() {
 function showCounts(count) {
   const hidden = Math.max(known.status.hidden?.jobs ?? 0, known.lanes?.hidden ?? 0);
   const parts = [
-    view.query && count ? `${one(count, "job")} match “${view.query}”` : null,
+    view.query && count ? `${one(count, "job")} ${count === 1 ? "matches" : "match"} “${view.query}”` : null,
     count > MOST_ROWS && known.allJobs ? `the first ${MOST_ROWS} of ${brief(count)} are shown: search for others` : null,
     hidden ? `${one(hidden, "job")} of other users are not shown to you` : null,
   ];

@@ -91,9 +91,10 @@ async function find() {
   const job = exact ?? (jobs.length === 1 && !jobs[0].nodes.includes(words) ? jobs[0] : null);
   if (job) return choose({ kind: "job", name: String(job.job) }, true);
   const { from, to } = stretch();
-  const node = await ask(`v1/nodes/${encodeURIComponent(words)}?${new URLSearchParams({ from, to })}`, undefined, true);
-  if (node) return choose({ kind: "node", name: words }, true);
-  if (/^\d+$/.test(words) && (await ask(`v1/explain/${words}`, undefined, true))) return choose({ kind: "job", name: words }, true);
+  const node = await ask(`v1/nodes/${encodeURIComponent(words)}?${new URLSearchParams({ from, to })}`);
+  if (isKnown(node)) return choose({ kind: "node", name: words }, true);
+  const past = /^\d{1,9}$/.test(words) ? await ask(`v1/jobs/${words}/generations`) : null;
+  if (past?.generations.length) return choose({ kind: "job", name: words }, true);
   if (!jobs.length) notice(`Nothing here is called “${words}”. Search for a job number, or for parts of a job's name, a user or a node.`);
   at("jobs-title").scrollIntoView({ block: "start" });
 }

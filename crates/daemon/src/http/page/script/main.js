@@ -14,7 +14,7 @@ function press() {
 
 function toNow() {
   view.end = null;
-  again();
+  again(true);
 }
 
 function listenToTools() {
@@ -22,7 +22,7 @@ function listenToTools() {
     button.addEventListener("click", () => {
       view.span = button.dataset.span === "fit" ? "fit" : Number(button.dataset.span);
       view.end = null;
-      again();
+      again(true);
     });
   }
   for (const button of document.querySelectorAll("[data-days]")) {
@@ -104,9 +104,9 @@ function listenToWindow() {
     // Phones change the height as their bars come and go.
     if (window.innerWidth === width) return;
     width = window.innerWidth;
-    again();
+    again(true);
     showFigures();
-    known.explained = null;
+    known.done = {};
     showDetail().catch(complain);
   });
   window.addEventListener("popstate", goBack);
@@ -120,7 +120,7 @@ function listenToWindow() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     draw();
     showJobs();
-    known.explained = null;
+    known.done = {};
     showDetail().catch(complain);
   });
 }

@@ -131,7 +131,7 @@ function zoomTime(factor, where = 1) {
   const fixed = from + (to - from) * where;
   view.span = clamp(spanShown() * factor, LEAST, LONGEST);
   if (where < 1 - AHEAD) view.end = Math.round(fixed + view.span * (1 + AHEAD) * (1 - where));
-  again();
+  again(true);
 }
 
 function zoomNodes(factor, where = 0.5) {
@@ -153,17 +153,17 @@ function moveTime(share) {
   const latest = seconds() + spanShown() * AHEAD;
   const next = Math.round(to + (to - from) * share);
   view.end = next >= latest ? null : next;
-  again();
+  again(true);
 }
 
 let soon = null;
 
-/** Loads what is shown now, soon. */
-function again() {
+/** Loads what is shown now, soon. `isTime`: whether another time is shown, not only other nodes. */
+function again(isTime = false) {
   press();
   keepLink(false);
   clearTimeout(soon);
   soon = setTimeout(() => {
-    known.userLoad = Promise.all([load(), loadLanes(true)]).then(() => notice(null), complain);
+    known.userLoad = Promise.all([load(), isTime ? loadLanes(true) : null]).then(() => notice(null), complain);
   }, 60);
 }
