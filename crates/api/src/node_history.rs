@@ -26,8 +26,8 @@ pub struct NodeHistoryView {
     pub to: UnixTime,
     /// Time of the latest data. Later uses are planned.
     pub seen: UnixTime,
-    /// The node as it is now. With parts of nodes (`gaps.lend`), one view for each part. Empty for a node that
-    /// the malleable partition does not have.
+    /// The node as it is now. With parts of nodes (`gaps.lend`), one view for each part. Empty for a node
+    /// that the malleable partition does not have.
     pub now: Vec<NodeView>,
     /// Index of the node among the nodes of the period, in the order of names; `None` without data.
     pub index: Option<usize>,

@@ -25,7 +25,7 @@ const KEPT_SECS: i64 = 10;
 /// A wait above this counts as a delay, seconds, as in `infill report`.
 const DELAY_SECS: f64 = 1.0;
 
-/// `GET /v1/summary`. The answer is the same for all readers, because it names nobody.
+/// `GET /v1/summary`. The answer is the same for all readers, because it names no user.
 pub(crate) async fn get_summary(
     State(context): State<Arc<DaemonContext>>,
     query: Result<Query<SummaryQuery>, QueryRejection>,
@@ -38,14 +38,10 @@ pub(crate) async fn get_summary(
         return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
     }
     let snapshot_at = *context.response_cache.snapshot_times.borrow();
-    // A summary of before the first snapshot must not be kept.
     let made_for = UnixTime(snapshot_at.0 - snapshot_at.0.rem_euclid(KEPT_SECS));
     let answer = context.response_cache.summaries.entry_for(made_for, query);
     let making = build_summary(context.clone(), query.day, now);
-    let body = answer
-        .get_or_try_init(|| run_limited(&context.access.sums, making))
-        .await?
-        .clone();
+    let body = answer.get_or_try_init(|| run_limited(&context.access.sums, making)).await?.clone();
     Ok(([(CONTENT_TYPE, "application/json")], body))
 }
 

@@ -72,8 +72,7 @@ async fn render_lanes(
         let spans = timeline::job_spans(&hours, &planned, from, to);
         let view = to_view(&context.lock_state(), query, seen, spans, generations, &ended);
         let state = context.lock_state();
-        let view =
-            RedactionFilter::new(&viewer, private, &|job| state.job_owner(job)).redact_lanes(view);
+        let view = RedactionFilter::new(&viewer, private, &|job| state.job_owner(job)).redact_lanes(view);
         drop(state);
         encode_body(&limit_lanes(view), packed)
     });
@@ -103,15 +102,7 @@ fn to_view(
         let changes = generations_of_last_job(by_job.remove(&job).unwrap_or_default());
         lanes.push(lane_view(state, query.from, job, spans, changes, ended.get(&job).copied()));
     }
-    LanesView {
-        schema: SCHEMA_VERSION,
-        from: query.from,
-        to: query.to,
-        seen,
-        lanes,
-        hidden: 0,
-        omitted: 0,
-    }
+    LanesView { schema: SCHEMA_VERSION, from: query.from, to: query.to, seen, lanes, hidden: 0, omitted: 0 }
 }
 
 fn lane_view(
@@ -214,6 +205,9 @@ mod tests {
         assert!(coarse.len() <= MAX_LANE_SPANS && coarse.len() > MAX_LANE_SPANS / 2, "{}", coarse.len());
         assert_eq!((coarse[0], coarse[1]), ((0, 25, 6), (25, 50, 3)));
         // Gaps stay.
-        assert_eq!(coarsen_spans(&[(0, 100, 2), (5000, 10_000, 3)], 10_000), [(0, 100, 2), (5000, 10_000, 3)]);
+        assert_eq!(
+            coarsen_spans(&[(0, 100, 2), (5000, 10_000, 3)], 10_000),
+            [(0, 100, 2), (5000, 10_000, 3)]
+        );
     }
 }

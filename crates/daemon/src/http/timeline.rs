@@ -149,13 +149,7 @@ fn timeline_view(query: &TimelineQuery, seen: UnixTime, map: UsageMap) -> Timeli
     let UsageMap { nodes, first, count, rows } = map;
     let rows = match rows {
         MapRows::Nodes(rows) => TimelineRows::Nodes {
-            rows: rows
-                .into_iter()
-                .map(|(node, runs)| NodeRow {
-                    node,
-                    runs: usage_runs(runs),
-                })
-                .collect(),
+            rows: rows.into_iter().map(|(node, runs)| NodeRow { node, runs: usage_runs(runs) }).collect(),
         },
         MapRows::Mixtures { nodes, shares } => {
             let shares = base64::engine::general_purpose::STANDARD.encode(pack_shares(&shares));

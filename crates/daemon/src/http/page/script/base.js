@@ -2,7 +2,7 @@
 // The files of this folder are one script, in the order of web_page.rs.
 
 const AHEAD = 1 / 8; // length of the shown plan, in units of the shown past
-const LEAST = 300; // seconds
+const LEAST = 30; // seconds
 const LONGEST = 42 * 3600;
 const KINDS = [null, "main", "idle", "wanted", "refused", "down"];
 const HIDDEN_JOB = 6;
@@ -31,39 +31,44 @@ const known = {
 const two = (n) => String(n).padStart(2, "0");
 const dayOf = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
 const hourOf = (date) => `${two(date.getHours())}:${two(date.getMinutes())}`;
+const secondOf = (date) => `${hourOf(date)}:${two(date.getSeconds())}`;
 
 /** A moment on a clock of 24 hours, with its day unless it is today. */
 function clock(secs) {
   const date = new Date(secs * 1000);
   const day = dayOf(date);
-  return day === dayOf(new Date(seconds() * 1000)) ? `${hourOf(date)}:${two(date.getSeconds())}` : `${day} ${hourOf(date)}`;
+  return day === dayOf(new Date(seconds() * 1000)) ? secondOf(date) : `${day} ${hourOf(date)}`;
 }
+
+/** A number with its unit, which stay on one line. */
+const unit = (value, name) => `${value}\u00a0${name}`;
 
 /** A length of time: 41 s, 12 min, 3 h 20 min, 2 d 4 h. */
 function long(secs) {
   const whole = Math.max(0, Math.round(secs));
-  if (whole < 90) return `${whole} s`;
+  if (whole < 90) return unit(whole, "s");
   const minutes = Math.round(whole / 60);
-  if (minutes < 90) return `${minutes} min`;
+  if (minutes < 90) return unit(minutes, "min");
   const [hours, rest] = [Math.floor(minutes / 60), minutes % 60];
-  if (hours < 48) return rest ? `${hours} h ${rest} min` : `${hours} h`;
+  if (hours < 48) return rest ? `${unit(hours, "h")} ${unit(rest, "min")}` : unit(hours, "h");
   const days = Math.floor(hours / 24);
-  return hours % 24 ? `${days} d ${hours % 24} h` : `${days} d`;
+  return hours % 24 ? `${unit(days, "d")} ${unit(hours % 24, "h")}` : unit(days, "d");
 }
 
 /** A wait: 0.3 s, 12 s, 4 min. */
-const wait = (secs) => (secs < 9.95 ? `${secs.toFixed(1)} s` : long(secs));
+const wait = (secs) => (secs < 9.95 ? unit(secs.toFixed(1), "s") : long(secs));
 
 /** A number with at most three significant digits, and commas between thousands. */
 function brief(value) {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);
-  const digits = size >= 100 || Number.isInteger(value) ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+  if (size < 1) return value.toLocaleString("en", { maximumSignificantDigits: 2 });
+  const digits = size >= 100 || Number.isInteger(value) ? 0 : size >= 10 ? 1 : 2;
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
 const one = (n, what) => `${brief(n)} ${what}${n === 1 ? "" : "s"}`;
-const share = (part, whole) => `${Math.round((part / whole) * 100)} %`;
+const share = (part, whole) => unit(Math.round((part / whole) * 100), "%");
 
 function wordOf(code) {
   if (code === HIDDEN_JOB) return "a malleable job";

@@ -1,13 +1,13 @@
 // Charts over time and over sizes. Each is a drawing with a table of its numbers.
 
 const FIGURES_EVERY = 300; // seconds
-const HIGH = 190;
-const EDGE = { left: 46, right: 10, top: 10, bottom: 22 };
+const HIGH = 200;
+const EDGE = { left: 46, right: 10, top: 22, bottom: 22 };
 
 const FIGURES = {
   nodes: {
     title: "Nodes by use", unit: "nodes", classes: PARTS,
-    empty: "Nothing is recorded in this period. Each bar here will be an hour, with the nodes of main jobs, of malleable jobs and of nobody.",
+    empty: "Nothing is recorded in this period. Each bar here will be an hour, with the nodes of main jobs, of malleable jobs and idle ones.",
   },
   node_time: {
     title: "What the nodes of malleable jobs did", unit: "nodes", classes: ["t-steps", "t-tries", "t-changes", "t-losses"],
@@ -26,25 +26,42 @@ async function loadFigures() {
   const query = new URLSearchParams({ from: to - days * 86400, to, zone });
   const answers = await Promise.all(Object.keys(FIGURES).map((kind) => ask(`v1/figures/${kind}?${query}`)));
   if (days !== view.days) return;
-  known.figures = { answers, from: to - days * 86400, to };
+  known.figures = { answers, from: to - days * 86400, to, asked: seconds() };
   showFigures();
 }
 
 function showFigures() {
   if (!known.figures) return;
-  const { answers, to } = known.figures;
+  const { answers, to, asked } = known.figures;
   const busy = ([, ...values]) => values.some((value) => Number(value) > 0);
   // The charts begin where the data begins.
   const begins = [answers[0].rows.find(busy), answers[1].rows.find(busy), answers[2].rows[0]].filter(Boolean).map(([begin]) => begin);
-  const from = begins.length ? Math.max(known.figures.from, Math.min(...begins)) : known.figures.from;
+  const first = begins.length ? Math.max(known.figures.from, Math.min(...begins)) : known.figures.from;
+  const from = Math.max(first, known.summary?.since > first + 3600 ? first : known.summary?.since ?? first);
   const width = figureWidth();
   const drawn = Object.entries(FIGURES).map(([kind, plan], i) => {
-    const rows = answers[i].rows.filter(([begin]) => begin >= from);
-    const some = kind === "delays" ? rows.length > 0 : rows.some(busy);
-    const chart = !some ? null : kind === "delays" ? dotChart(rows, from, to, plan, width) : barChart(rows, from, plan, answers[i].heads.slice(1), width);
-    return figure(plan.title, chart, answers[i].heads, rows, plan.empty);
+    const { rows: all, heads } = answers[i];
+    const rows = kind === "delays" ? all.filter(([moment]) => moment >= first) : wholeBars(all, from, asked);
+    const some = kind === "delays" ? rows.length > 0 : rows.some(([, , ...values]) => values.some((value) => value > 0));
+    const chart = !some ? null : kind === "delays" ? dotChart(rows, Math.min(from, rows[0][0]), to, plan, width) : barChart(rows, plan, heads.slice(1), width);
+    const head = kind === "delays" ? heads : ["from", "until", ...heads.slice(1)];
+    return figure(plan.title, chart, head, rows, plan.empty);
   });
   refill(at("figures"), ...drawn);
+}
+
+/**
+ * Rows with an end after their begin. The daemon divides the time of an hour by what has passed of it. The first hour
+ * began before there was data, so its mean is of the time since then.
+ */
+function wholeBars(rows, from, now) {
+  const step = rows.length > 1 ? rows[1][0] - rows[0][0] : 3600;
+  const shown = rows.filter(([begin]) => begin + step > from && begin < now);
+  return shown.map(([begin, ...values]) => {
+    const [start, end] = [Math.max(begin, from), Math.min(begin + step, now)];
+    const scale = (end - begin) / Math.max(1, end - start);
+    return [start, end, ...values.map((value) => value * scale)];
+  });
 }
 
 /** The width of one of the charts beside each other. */
@@ -61,8 +78,8 @@ function figure(title, chart, heads, rows, empty) {
     return box;
   }
   const table = make("table", {}, make("thead"), make("tbody"));
-  const isTime = heads[0] === "from" || heads[0] === "at";
-  const word = (value, column) => (column === 0 && isTime ? clock(value) : typeof value === "number" ? brief(value) : String(value));
+  const isTime = (column) => ["from", "until", "at"].includes(heads[column]);
+  const word = (value, column) => (isTime(column) && typeof value === "number" ? clock(value) : typeof value === "number" ? brief(value) : String(value));
   fill(table, heads, rows.slice(-MOST_ROWS).map((row) => row.map(word)));
   const summary = make("summary", {}, "Show as a table", make("span", { class: "unseen" }, `: ${title}`));
   box.append(...chart, make("details", {}, summary, make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": title }, table)));
@@ -77,16 +94,16 @@ function ceiling(value) {
 }
 
 /** Axes with their marks. `x` and `y` map values to pixels. `down`: marks of the axis below. */
-function frame(title, width, most, unit, down) {
+function frame(title, width, most, measure, down) {
   const [inner, tall] = [width - EDGE.left - EDGE.right, HIGH - EDGE.top - EDGE.bottom];
   const y = (value) => EDGE.top + tall * (1 - value / most);
   const svg = draft("svg", { class: "chart", width, height: HIGH, viewBox: `0 0 ${width} ${HIGH}`, role: "img", "aria-label": title });
   for (const value of [0, most / 2, most]) {
     svg.append(draft("line", { class: "grid", x1: EDGE.left, x2: width - EDGE.right, y1: y(value), y2: y(value) }));
-    if (value === most / 2 && unit === "nodes" && !Number.isInteger(value) && most < 4) continue;
+    if (value === most / 2 && measure === "nodes" && !Number.isInteger(value) && most < 4) continue;
     svg.append(draft("text", { x: EDGE.left - 6, y: y(value) + 4, "text-anchor": "end" }, brief(value)));
   }
-  svg.append(draft("text", { x: EDGE.left + 4, y: EDGE.top + 4, class: "unit" }, unit));
+  svg.append(draft("text", { x: 0, y: 11 }, measure));
   for (const [place, words] of down(inner)) {
     svg.append(draft("text", { x: clamp(EDGE.left + place, EDGE.left + 14, width - 20), y: HIGH - 5, "text-anchor": "middle" }, words));
   }
@@ -99,14 +116,12 @@ const timeMarks = (from, to) => (inner) => {
 };
 
 /** Stacked bars, one an interval. */
-function barChart(rows, from, plan, names, width) {
-  const step = rows.length > 1 ? rows[1][0] - rows[0][0] : 3600;
-  const to = Math.max(rows.at(-1)[0] + step, rows[0][0] + 3 * step);
-  const begin = rows[0][0];
-  const most = ceiling(Math.max(...rows.map(([, ...values]) => values.reduce((sum, value) => sum + value, 0))));
+function barChart(rows, plan, names, width) {
+  const [begin, to] = [rows[0][0], rows.at(-1)[1]];
+  const most = ceiling(Math.max(...rows.map(([, , ...values]) => values.reduce((sum, value) => sum + value, 0))));
   const { svg, x, y } = frame(plan.title, width, most, plan.unit, timeMarks(begin, to));
-  for (const [start, ...values] of rows) {
-    const [left, right] = [x((start - begin) / (to - begin)), x((start + step - begin) / (to - begin))];
+  for (const [start, end, ...values] of rows) {
+    const [left, right] = [x((start - begin) / (to - begin)), x((end - begin) / (to - begin))];
     let sum = 0;
     values.forEach((value, i) => {
       if (value <= 0) return;
@@ -117,11 +132,11 @@ function barChart(rows, from, plan, names, width) {
   }
   point(svg, (part) => {
     const secs = begin + part * (to - begin);
-    const row = rows.find(([start]) => start <= secs && secs < start + step);
-    const lines = names.map((name, i) => (row?.[i + 1] > 0 ? `${name}: ${brief(row[i + 1])} nodes` : null));
-    return row && [`${clock(row[0])} to ${clock(row[0] + step)}`, ...lines.filter(Boolean)];
+    const row = rows.find(([start, end]) => start <= secs && secs < end);
+    const lines = names.map((name, i) => (row?.[i + 2] > 0 ? `${name}: ${brief(row[i + 2])} nodes` : null));
+    return row && [`${clock(row[0])} to ${clock(row[1])}`, ...lines.filter(Boolean)];
   });
-  const used = names.map((name, i) => [name, plan.classes[i]]).filter((_, i) => rows.some((row) => row[i + 1] > 0));
+  const used = names.map((name, i) => [name, plan.classes[i]]).filter((_, i) => rows.some((row) => row[i + 2] > 0));
   return [svg, keysOf(used)];
 }
 

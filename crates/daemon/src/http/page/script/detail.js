@@ -86,14 +86,13 @@ async function showJob(chosen, job) {
   showPlans(job?.plans ?? []);
   const width = pairWidth();
   const rows = lane?.spans.map(([begin, end, nodes]) => [clock(known.lanes.from + begin), clock(known.lanes.from + end), String(nodes)]);
-  const sizes = figure("Sizes over time", lane?.spans.length ? sizesChart(lane, known.lanes, width) : null, ["from", "to", "nodes"].map(cap), rows?.reverse() ?? [],
+  const sizes = figure("Sizes over time", lane?.spans.length ? sizesChart(lane, known.lanes, width) : null, ["From", "To", "Nodes"], rows?.reverse() ?? [],
     "The job has held no node in the shown time. Its sizes will be drawn here.");
   refill(at("detail-figure"), sizes, curveFigure(profile, job, width));
   const newest = generations.slice(-50).reverse();
   fill(at("detail-table"), ["No.", "Began", "Nodes", "Why this size"], newest.map((g) => [String(g.generation), clock(g.started_at), String(g.nodes.length), g.why]));
 }
 
-const cap = (word) => word.charAt(0).toUpperCase() + word.slice(1);
 const pairWidth = () => {
   const all = at("detail-figure").clientWidth;
   return Math.floor(all >= 760 ? (all - 24) / 2 : all);

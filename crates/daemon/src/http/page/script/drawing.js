@@ -12,7 +12,7 @@ function draw() {
   const canvas = at("map");
   const map = known.map;
   const empty = map && map.nodes === 0;
-  at("map-section").classList.toggle("empty", Boolean(empty));
+  at("map-section").classList.toggle("without-nodes", Boolean(empty));
   at("map-empty").hidden = !empty;
   if (empty) say(at("map-empty"), emptyWords());
   fit(canvas);
@@ -31,6 +31,7 @@ function draw() {
   drawUses(map, paint, x, width);
   drawTimes(map, width);
   describe(map);
+  known.drawnSize = `${canvas.clientWidth} ${canvas.clientHeight}`;
   canvas.dataset.drawn = performance.now();
   canvas.dataset.view = `${map.want.first} ${map.want.count} ${map.want.step}`;
   canvas.dataset.took = performance.now() - begun;
@@ -217,14 +218,14 @@ function drawUses(map, paint, x, width) {
 
 /** Marks of a time axis, as [seconds, words], at most one each 90 pixels. */
 function marksOf(from, to, width) {
-  const steps = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800];
+  const steps = [10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800];
   const step = steps.find((secs) => ((to - from) / secs) * 90 <= width) ?? 604_800;
   const zone = new Date(from * 1000).getTimezoneOffset() * 60;
   const marks = [];
   for (let t = Math.ceil((from - zone) / step) * step + zone; t < to; t += step) {
     const date = new Date(t * 1000);
     const midnight = date.getHours() === 0 && date.getMinutes() === 0;
-    marks.push([t, midnight ? dayOf(date).slice(5) : hourOf(date)]);
+    marks.push([t, midnight ? dayOf(date).slice(5) : step < 60 ? secondOf(date) : hourOf(date)]);
   }
   return marks;
 }

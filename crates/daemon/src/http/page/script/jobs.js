@@ -113,7 +113,7 @@ function laneOf(job, lane) {
   if (!lanes || !lane?.spans.length) return make("span", { class: "quiet" }, lane?.changes.length ? "shares nodes with main jobs" : "no node in this time");
   const most = Math.max(...lane.spans.map(([, , nodes]) => nodes));
   const length = lanes.to - lanes.from;
-  const svg = draft("svg", { viewBox: "0 0 1000 30", preserveAspectRatio: "none", "aria-hidden": "true" });
+  const svg = draft("svg", { viewBox: "0 0 1000 30", preserveAspectRatio: "none", "shape-rendering": "crispEdges", "aria-hidden": "true" });
   const now = lanes.seen - lanes.from;
   for (const [begin, end, nodes] of lane.spans) {
     const tall = 4 + (nodes / most) * 26;

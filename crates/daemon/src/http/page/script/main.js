@@ -101,8 +101,11 @@ function listenToMap() {
 function listenToWindow() {
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
-    // Phones change the height as their bars come and go.
-    if (window.innerWidth === width) return;
+    if (window.innerWidth === width) {
+      // Phones change the height as their bars come and go. That need not change the map.
+      if (known.drawnSize !== `${at("map").clientWidth} ${at("map").clientHeight}`) again();
+      return;
+    }
     width = window.innerWidth;
     again(true);
     showFigures();

@@ -2,7 +2,7 @@
 
 const PIXELS_A_NODE = 4;
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600]; // seconds per column
-const LEAST_FIT = 600; // seconds
+const LEAST_FIT = 60; // seconds
 const MOST_FIT = 6 * 3600;
 const WIDEST = 1500; // columns
 
@@ -12,8 +12,8 @@ function spanShown() {
   const since = known.summary?.since;
   const age = since === null || since === undefined ? 0 : seconds() - since;
   // Rounded up, so that the map keeps its scale for a while.
-  const unit = age < 3600 ? 120 : age < 3 * 3600 ? 600 : 1800;
-  return clamp(Math.ceil(age / unit) * unit, LEAST_FIT, MOST_FIT);
+  const step = age < 600 ? 60 : age < 3600 ? 120 : age < 3 * 3600 ? 600 : 1800;
+  return clamp(Math.ceil(age / step) * step, LEAST_FIT, MOST_FIT);
 }
 
 /** The time that is shown. It begins and ends at whole columns, so that columns can be kept as time goes on. */

@@ -86,7 +86,7 @@ function nodesTile({ nodes, seen }) {
 
 function harvestTile({ uses, spent }) {
   const left = uses.malleable_secs + uses.idle_secs + uses.wanted_secs + uses.refused_secs;
-  if (!uses.hours) return tile("Harvested today", null, "Nothing is recorded yet today.");
+  if (!uses.hours || left + uses.main_secs + uses.down_secs <= 0) return tile("Harvested today", null, "Nothing is recorded yet today.");
   if (left <= 0) return tile("Harvested today", null, "Main jobs have left no node idle today.");
   const held = spent.useful_secs + spent.probing_secs + spent.rescale_secs + spent.preempted_secs;
   const hours = (secs) => brief(secs / 3600);
@@ -98,7 +98,7 @@ function harvestTile({ uses, spent }) {
 function delaysTile({ delays }) {
   if (!delays) return tile("Main-job delays today", null, "No main job has waited for infill today.");
   const late = delays.max_secs > delays.limit_secs;
-  const over = delays.delayed ? `${brief(delays.delayed)} waited longer than 1 s` : "none waited longer than 1 s";
+  const over = delays.delayed ? `${brief(delays.delayed)} waited longer than ${unit(1, "s")}` : `none waited longer than ${unit(1, "s")}`;
   const words = `longest wait of ${one(delays.jobs, "main job")}; p99 ${wait(delays.p99_secs)}`;
   const shown = tile("Main-job delays today", wait(delays.max_secs), words, make("p", { class: "quiet" }, over));
   shown.classList.toggle("bad", late);
