@@ -179,6 +179,8 @@ fn what_happens_is_on_the_page_as_it_happens() {
     let job = Train::on("1-4").option("--job-name=</script><img src=x onerror=alert(1)>").submit(&site);
     browser.until("the job to appear", 10.0, &says(job, 1, evil));
     browser.until("the job to grow", 60.0, &says(job, 4, "4 of 1-4"));
+    let trains = || site.diary(job).all("step").iter().any(|event| event.world == 4);
+    site.until("it to train on them", 60.0, trains);
     assert_eq!(browser.run("return document.querySelectorAll('table img').length"), 0);
     let main = site.main_job(30, &["--nodes=6"]);
     site.wait("the main job to start", 60.0, || site.started_at(main));

@@ -59,7 +59,9 @@ function wholeBars(rows, from, now) {
   const shown = rows.filter(([begin]) => begin + step > from && begin < now);
   return shown.map(([begin, ...values]) => {
     const [start, end] = [Math.max(begin, from), Math.min(begin + step, now)];
-    const scale = (end - begin) / Math.max(1, end - start);
+    const held = values.reduce((sum, value) => sum + value, 0);
+    // Of a few seconds the mean is rough, but never of more nodes than there are.
+    const scale = Math.min((end - begin) / Math.max(1, end - start), Math.max(1, known.nodes / Math.max(held, 0.01)));
     return [start, end, ...values.map((value) => value * scale)];
   });
 }
