@@ -1,6 +1,9 @@
 // Charts over time and over sizes. Each is a drawing with a table of its numbers.
 
-const FIGURES_EVERY = 300; // seconds
+const ROUNDED = 300; // seconds to which a stretch is rounded, so that readers share answers
+
+/** Seconds after which figures are loaded again: soon while there is little data. */
+const figuresEvery = () => (known.summary?.since && seconds() - known.summary.since > 3600 ? 300 : 20);
 const HIGH = 200;
 const EDGE = { left: 46, right: 10, top: 22, bottom: 22 };
 
@@ -21,7 +24,7 @@ const FIGURES = {
 
 async function loadFigures() {
   const days = view.days;
-  const to = Math.ceil(seconds() / FIGURES_EVERY) * FIGURES_EVERY;
+  const to = Math.ceil(seconds() / ROUNDED) * ROUNDED;
   const zone = -new Date().getTimezoneOffset() * 60;
   const query = new URLSearchParams({ from: to - days * 86400, to, zone });
   const answers = await Promise.all(Object.keys(FIGURES).map((kind) => ask(`v1/figures/${kind}?${query}`)));
@@ -43,7 +46,7 @@ function showFigures() {
     const { rows: all, heads } = answers[i];
     const rows = kind === "delays" ? all.filter(([moment]) => moment >= first) : wholeBars(all, from, asked);
     const some = kind === "delays" ? rows.length > 0 : rows.some(([, , ...values]) => values.some((value) => value > 0));
-    const chart = !some ? null : kind === "delays" ? dotChart(rows, Math.min(from, rows[0][0]), to, plan, width) : barChart(rows, plan, heads.slice(1), width);
+    const chart = !some ? null : kind === "delays" ? dotChart(rows, Math.min(from, rows[0][0]), Math.min(to, asked), plan, width) : barChart(rows, plan, heads.slice(1), width);
     const head = kind === "delays" ? heads : ["from", "until", ...heads.slice(1)];
     return figure(plan.title, chart, head, rows, plan.empty);
   });

@@ -84,7 +84,8 @@ function drawNodes(pen, map, paint, x, height) {
   map.rows.forEach((row, i) => {
     const y = i * high;
     for (const [begin, end, code] of row.runs) {
-      pen.fillStyle = colourOf(code, paint);
+      const colour = colourOf(code, paint);
+      pen.fillStyle = colour;
       const [left, right] = [x(map.from + begin), x(map.from + end)];
       if (left < now) {
         const wide = Math.max(0.5, Math.min(now, right) - left);
@@ -94,6 +95,7 @@ function drawNodes(pen, map, paint, x, height) {
       if (right <= now) continue;
       // The plan.
       const planned = Math.max(left, now);
+      pen.fillStyle = colour;
       pen.globalAlpha = PLANNED;
       pen.fillRect(planned, y + high * 0.25, right - planned, high * 0.5);
       pen.globalAlpha = 1;

@@ -163,7 +163,7 @@ async function loadPresent() {
   await loadStatus();
   await Promise.all([loadSummary(), loadLanes()]);
   await showDetail();
-  if (seconds() - known.drawnAt > FIGURES_EVERY) await loadSlowly();
+  if (seconds() - known.drawnAt > figuresEvery()) await loadSlowly();
 }
 
 /** Loads figures and profiles, which change slowly. */
@@ -173,7 +173,7 @@ async function loadSlowly() {
   const failed = all.find((one) => one.status === "rejected");
   if (!failed) return;
   // Try again in a minute.
-  known.drawnAt = seconds() - FIGURES_EVERY + 60;
+  known.drawnAt = seconds() - figuresEvery() + 60;
   throw failed.reason;
 }
 
