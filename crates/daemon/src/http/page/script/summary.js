@@ -98,7 +98,7 @@ function harvestTile({ uses, spent }) {
 function delaysTile({ delays }) {
   if (!delays) return tile("Main-job delays today", null, "No main job has waited for infill today.");
   const late = delays.max_secs > delays.limit_secs;
-  const over = delays.delayed ? `${brief(delays.delayed)} waited longer than ${unit(1, "s")}` : `none waited longer than ${unit(1, "s")}`;
+  const over = delays.delayed ? `${brief(delays.delayed)} waited over ${unit(1, "s")}` : `none waited over ${unit(1, "s")}`;
   const words = `longest wait of ${one(delays.jobs, "main job")}; p99 ${wait(delays.p99_secs)}`;
   const shown = tile("Main-job delays today", wait(delays.max_secs), words, make("p", { class: "quiet" }, over));
   shown.classList.toggle("bad", late);
