@@ -55,16 +55,18 @@ function showFigures() {
 
 /**
  * Rows with an end after their begin. The daemon divides the time of an hour by what has passed of it. The first hour
- * began before there was data, so its mean is of the time since then.
+ * may begin before there is data, and the last one go on without: their means are of the time with data.
  */
 function wholeBars(rows, from, now) {
   const step = rows.length > 1 ? rows[1][0] - rows[0][0] : 3600;
-  const shown = rows.filter(([begin]) => begin + step > from && begin < now);
+  const until = Math.min(now, known.summary?.seen ?? now);
+  const shown = rows.filter(([begin]) => begin + step > from && begin < until);
   return shown.map(([begin, ...values]) => {
-    const [start, end] = [Math.max(begin, from), Math.min(begin + step, now)];
+    const [start, end] = [Math.max(begin, from), Math.min(begin + step, until)];
+    const passed = Math.min(begin + step, now) - begin;
     const held = values.reduce((sum, value) => sum + value, 0);
     // Of a few seconds the mean is rough, but never of more nodes than there are.
-    const scale = Math.min((end - begin) / Math.max(1, end - start), Math.max(1, known.nodes / Math.max(held, 0.01)));
+    const scale = Math.min(passed / Math.max(1, end - start), Math.max(1, known.nodes / Math.max(held, 0.01)));
     return [start, end, ...values.map((value) => value * scale)];
   });
 }
