@@ -52,6 +52,7 @@ mod observe;
 mod orders;
 mod outliving;
 mod page;
+mod page_pictures;
 mod page_speed;
 mod pauses;
 mod placement;

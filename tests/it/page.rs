@@ -179,6 +179,8 @@ fn what_happens_is_on_the_page_as_it_happens() {
     let job = Train::on("1-4").option("--job-name=</script><img src=x onerror=alert(1)>").submit(&site);
     browser.until("the job to appear", 10.0, &says(job, 1, evil));
     browser.until("the job to grow", 60.0, &says(job, 4, "4 of 1-4"));
+    let trains = || site.diary(job).all("step").iter().any(|event| event.world == 4);
+    site.until("it to train on them", 60.0, trains);
     assert_eq!(browser.run("return document.querySelectorAll('table img').length"), 0);
     let main = site.main_job(30, &["--nodes=6"]);
     site.wait("the main job to start", 60.0, || site.started_at(main));
@@ -186,16 +188,25 @@ fn what_happens_is_on_the_page_as_it_happens() {
     browser.run(&format!(
         "[...document.querySelectorAll('#jobs button')].find(b => b.innerText === '{job}').click()"
     ));
-    browser.until("the job's life", 10.0, &contains("#detail-table", "Generation"));
+    browser.until("the job's life", 10.0, &contains("#detail-table", "Why this size"));
     browser.until("what infill explain says", 10.0, &contains("#detail-words", "sizes: 1-4 nodes; now 2"));
-    browser.until("the figures", 20.0, "return document.querySelectorAll('#figures img').length === 3");
+    browser.until("the figures", 20.0, "return document.querySelectorAll('#figures figure').length === 3");
+    browser.until("the day at a glance", 30.0, &contains("#tiles", "longest wait of"));
+    let tiles = browser.text("#tiles").split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in ["Nodes now 8", "Harvested today", "Problems None"] {
+        assert!(tiles.contains(words), "{words:?}: {tiles}");
+    }
+    browser.until("the job's lane", 30.0, &lane_says(job, "2 nodes from"));
+    browser.run("document.getElementById('changes').open = true");
+    browser.until("why its size changed", 10.0, &contains("#changes-table", "\t4\t"));
+    goes_back_and_finds(&browser, job);
     let elsewhere = "return performance.getEntriesByType('resource').map(e => e.name)
         .filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'))";
     assert_eq!(browser.run(elsewhere), json!([]), "asked of others");
     assert_eq!(browser.complaints(), [""; 0]);
     browser.run("console.error('heard')");
     browser.until_complains("heard");
-    browser.keep("shown");
+    browser.keep_whole("shown", Screen::DESK);
     site.kill_daemon();
     browser.until("the page to say so", 20.0, &contains("#notice", "The page shows old data"));
     site.start();
@@ -211,6 +222,46 @@ fn what_happens_is_on_the_page_as_it_happens() {
     assert_eq!(rest, json!([0, true]), "nothing is left of the session");
 }
 
+/// A script that finds this text in the words of a job's lane.
+fn lane_says(job: u32, words: &str) -> String {
+    let lane = format!("document.querySelector('.lane[data-key=\"lane {job}\"]')");
+    format!("return {lane}?.getAttribute('aria-label').includes({words:?}) ?? false")
+}
+
+/// The address has what is shown, so that links can be shared and the browser goes back. A search finds a
+/// job by its name, and a node.
+fn goes_back_and_finds(browser: &Browser, job: u32) {
+    assert_eq!(browser.run("return location.hash"), format!("#job={job}"));
+    browser.run("history.back()");
+    browser.until("the job to be left", 10.0, "return document.getElementById('detail').hidden");
+    browser.run("history.forward()");
+    browser.until("the job again", 10.0, &contains("#detail-title", &format!("Job {job}")));
+    let search = |words: &str| {
+        browser.run(&format!(
+            "const field = document.getElementById('query'); field.value = {words:?};
+             field.dispatchEvent(new Event('input')); document.getElementById('search').requestSubmit()"
+        ));
+    };
+    search("n8");
+    browser.until("a node", 10.0, &contains("#detail-title", "Node n8"));
+    browser.until("what it was used for", 10.0, &contains("#detail-figure", "Used for"));
+    search("no such thing");
+    browser.until("a word about that", 10.0, &contains("#notice", "Nothing here is called"));
+    search("onerror");
+    browser.until("the job, by its name", 10.0, &contains("#detail-title", &format!("Job {job}")));
+    // A link that somebody else sent shows the same.
+    let link = browser.run("return location.href").as_str().expect("a link").to_owned();
+    assert!(link.contains("search=onerror") && link.contains(&format!("job={job}")), "{link}");
+    browser.go_to("about:blank");
+    browser.go_to(&link.replace("search=onerror", "search=n8&span=900"));
+    browser.until("the job of the link", 20.0, &contains("#detail-title", &format!("Job {job}")));
+    let state = "return [document.getElementById('query').value,
+        document.querySelector('[data-span=\"900\"]').getAttribute('aria-pressed')]";
+    assert_eq!(browser.run(state), json!(["n8", "true"]));
+    browser.go_to("about:blank");
+    browser.go_to(link.split('#').next().unwrap_or_default());
+}
+
 #[test]
 fn the_page_is_for_all_screens_and_for_the_keyboard() {
     let site = Site::acting();
@@ -219,13 +270,17 @@ fn the_page_is_for_all_screens_and_for_the_keyboard() {
     let browser = shown(&site, "alice", "screens", Screen::PHONE);
     browser.until("the job", 10.0, &says(job, 4, "2 of"));
     let reach = "return document.documentElement.scrollWidth";
-    assert!(browser.run(reach).as_u64() <= Some(360), "it is scrolled sideways: {}", browser.run(reach));
-    browser.keep("phone");
+    for screen in [Screen::PHONE, Screen::LARGE_PHONE] {
+        browser.show_on(screen);
+        let found = browser.run(reach);
+        assert!(found.as_u64() <= Some(u64::from(screen.width)), "it is scrolled sideways: {found}");
+    }
+    browser.keep_whole("phone", Screen::LARGE_PHONE);
     let paper = "return getComputedStyle(document.body).backgroundColor";
     let light = browser.run(paper);
     browser.show_on(Screen { dark: true, ..Screen::DESK });
     assert_ne!(browser.run(paper), light);
-    browser.keep("dark");
+    browser.keep_whole("dark", Screen { dark: true, ..Screen::DESK });
     // The keyboard alone reaches the map and the details of the job.
     let focused = "return document.activeElement.id || document.activeElement.innerText";
     let reached: Vec<String> = (0..40)
@@ -268,8 +323,8 @@ fn the_page_is_accessible() {
     browser.run(&format!(
         "[...document.querySelectorAll('#jobs button')].find(b => b.innerText === '{job}').click()"
     ));
-    browser.until("the job's life", 10.0, &contains("#detail-table", "Generation"));
-    browser.until("the figures", 20.0, "return document.querySelectorAll('#figures img').length === 3");
+    browser.until("the job's life", 10.0, &contains("#detail-table", "Why this size"));
+    browser.until("the figures", 20.0, "return document.querySelectorAll('#figures figure').length === 3");
     for dark in [false, true] {
         browser.show_on(Screen { dark, ..Screen::DESK });
         let script = "return axe.run().then((found) => found.violations

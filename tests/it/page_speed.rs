@@ -54,7 +54,7 @@ fn now() -> UnixTime {
 }
 
 /// The use of each node until now, hour by hour. The last hour is not over.
-fn day() -> Vec<UsageHour> {
+pub fn day() -> Vec<UsageHour> {
     let end = now().0;
     let mut random = 1_u64;
     let mut next = move || {
@@ -83,22 +83,30 @@ fn day() -> Vec<UsageHour> {
     hours
 }
 
-struct Daemon {
-    context: Arc<DaemonContext>,
+/// A daemon on a Slurm in memory.
+pub struct Daemon {
+    /// What its loops share.
+    pub context: Arc<DaemonContext>,
     port: u16,
     /// The daemon's loops, which end with it.
-    runtime: Runtime,
+    pub runtime: Runtime,
 }
 
 impl Daemon {
     fn start(interval_secs: f64) -> Daemon {
+        Daemon::start_on(Arc::new(FakeSlurm::new(NODES, "infill")), day(), interval_secs)
+    }
+
+    /// Starts on this Slurm with these uses of nodes. The last hour is not over.
+    pub fn start_on(slurm: Arc<FakeSlurm>, hours: Vec<UsageHour>, interval_secs: f64) -> Daemon {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name(THREADS).build();
         let runtime = runtime.expect("no runtime");
-        let (context, port) = runtime.block_on(begin(interval_secs));
+        let (context, port) = runtime.block_on(begin(slurm, hours, interval_secs));
         Daemon { context, port, runtime }
     }
 
-    fn url(&self) -> String {
+    /// The address of its page.
+    pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/", self.port)
     }
 
@@ -113,11 +121,14 @@ impl Daemon {
     }
 }
 
-async fn begin(interval_secs: f64) -> (Arc<DaemonContext>, u16) {
+async fn begin(
+    slurm: Arc<FakeSlurm>,
+    mut hours: Vec<UsageHour>,
+    interval_secs: f64,
+) -> (Arc<DaemonContext>, u16) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let store = store::open_store("sqlite::memory:", || ()).await.expect("a store");
-    let mut hours = day();
-    let under_way = hours.pop().expect("an hour that is under way");
+    let under_way = hours.pop();
     for hour in &hours {
         let packed = hour.pack().expect("packed");
         store.put_hour(&packed, &timeline::sum_hour(hour)).await.expect("stored");
@@ -126,9 +137,11 @@ async fn begin(interval_secs: f64) -> (Arc<DaemonContext>, u16) {
     config.daemon.poll_interval_secs = interval_secs;
     config.http.read = ReadAccess::Open;
     let mut state = DaemonState::new(Arc::new(config), now());
-    state.usage_recorder.resume_hour(under_way);
+    if let Some(hour) = under_way {
+        state.usage_recorder.resume_hour(hour);
+    }
     let identity = Arc::new(FakeIdentity { users: BTreeMap::new() });
-    let services = DaemonServices { slurm: Arc::new(FakeSlurm::new(NODES, "infill")), store, identity };
+    let services = DaemonServices { slurm, store, identity };
     let (context, queues) = DaemonContext::new(services, state, LeadStanding::Alone, now());
     let context = Arc::new(context);
     context.access.set_privacy(PrivacyRules { private: PrivateData::default(), operators: [].into() });
@@ -224,7 +237,13 @@ async fn watch(url: String) {
         let columns = (to - begin) / 30;
         let query =
             format!("from={begin}&to={to}&rows=135&columns={columns}&nodes_since={from}&after={seen}");
-        for path in [format!("v1/timeline?{query}"), "v1/status?nodes=false&shared=true".to_owned()] {
+        let day = now().0 - now().0.rem_euclid(86_400);
+        for path in [
+            format!("v1/timeline?{query}"),
+            "v1/status?nodes=false&shared=true".to_owned(),
+            format!("v1/summary?day={day}"),
+            format!("v1/lanes?from={from}&to={to}"),
+        ] {
             let answer = client.get(format!("{url}{path}")).header("accept-encoding", "gzip").send().await;
             let answer = answer.expect("an answer").error_for_status().expect("a good one");
             assert!(answer.bytes().await.is_ok());

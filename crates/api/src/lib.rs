@@ -10,12 +10,15 @@ pub mod addresses;
 mod agent;
 mod capabilities;
 mod collectives;
+mod day_summary;
 mod dialect;
 mod document;
 mod explain;
 mod figures;
 pub mod headers;
 mod history;
+mod job_lanes;
+mod node_history;
 mod operator;
 mod profiles;
 mod report;
@@ -31,11 +34,16 @@ pub use agent::{
 };
 pub use capabilities::{Capability, CapabilitySet};
 pub use collectives::{CollectivesView, ImportCollectivesRequest};
+pub use day_summary::{DelaySummary, MAX_DAY_SECS, NodeCounts, SummaryQuery, SummaryView};
 pub use dialect::AgentDialect;
 pub use document::{BodyProof, ErrorBody, SCHEMA_VERSION};
 pub use explain::{ExplainQuery, ExplainView};
 pub use figures::{FigureKind, FigureQuery, FigureView, MAX_FIGURE_SECS};
 pub use history::{EndedImportResult, ForgetUserRequest, ForgottenUser, ImportEndedRequest, MAX_ENDED};
+pub use job_lanes::{
+    JobLane, LaneChange, LanesQuery, LanesView, MAX_LANE_CHANGES, MAX_LANE_SPANS, MAX_LANES,
+};
+pub use node_history::{NodeHistoryQuery, NodeHistoryView};
 pub use operator::{
     ControlOrigin, ControlRequest, DaemonStatus, EndPrediction, GenerationsView, HiddenCounts, IdleShare,
     JobView, LengthAccuracy, NodeFailure, NodeKind, NodeView, PlanView, RoundView, StatusQuery,

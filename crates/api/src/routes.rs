@@ -38,6 +38,15 @@ pub const EXPLAIN: &str = "/v1/explain/{subject}";
 /// A profile's curve as a drawing (`GET`).
 pub const PROFILE_FIGURE: &str = "/v1/profiles/figure";
 
+/// A day at a glance (`GET`).
+pub const SUMMARY: &str = "/v1/summary";
+
+/// Sizes of malleable jobs over time (`GET`).
+pub const LANES: &str = "/v1/lanes";
+
+/// One node and its uses over time (`GET`), as a pattern.
+pub const NODE: &str = "/v1/nodes/{name}";
+
 /// The results of lending idle nodes, in numbers (`GET`).
 pub const REPORT: &str = "/v1/report";
 

@@ -10,7 +10,9 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 use crate::timeline::{MapRows, NodeUse, UsageMap};
-use infill_api::{DaemonStatus, GenerationsView, NodeKind, NodeView, ReportView, RoundView, RoundsView};
+use infill_api::{
+    DaemonStatus, GenerationsView, JobLane, LanesView, NodeKind, NodeView, ReportView, RoundView, RoundsView,
+};
 use infill_model::{
     JobId, NodeTimeKey, NodeTimeRow, NodeTimeUsage, PrivateData, ProfileFilter, ProfileKey, UnixTime, UserId,
     generations_of_last_job,
@@ -288,6 +290,27 @@ impl<'a> RedactionFilter<'a> {
             view.generations.iter_mut().for_each(|generation| self.redact_in_place(&mut generation.why));
         }
         view
+    }
+
+    /// Redacts lanes. A job that has ended is its owner's by name.
+    pub fn redact_lanes(&self, mut view: LanesView) -> LanesView {
+        if self.sees_everything() {
+            return view;
+        }
+        let before = view.lanes.len();
+        view.lanes.retain(|lane| self.may_see_job(lane.job) || self.owns_lane(lane));
+        view.hidden = (before - view.lanes.len()) as u32;
+        for lane in &mut view.lanes {
+            if self.private.users && !self.owns_lane(lane) {
+                lane.user.clear();
+            }
+            lane.changes.iter_mut().for_each(|change| self.redact_in_place(&mut change.why));
+        }
+        view
+    }
+
+    fn owns_lane(&self, lane: &JobLane) -> bool {
+        self.owns_job(lane.job) || (lane.ended_at.is_some() && self.viewer.name.as_ref() == Some(&lane.user))
     }
 
     /// Redacts a report. Where usage, users or accounts are private, the node-time of all others becomes one

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use super::answer_cache::AnswerCache;
 use super::hour_cache::HourCache;
 use super::redaction::VisibilityClass;
-use infill_api::{FigureKind, FigureQuery, StatusQuery, TimelineQuery};
+use infill_api::{FigureKind, FigureQuery, LanesQuery, StatusQuery, SummaryQuery, TimelineQuery};
 use infill_model::{ControlState, UnixTime};
 
 /// What a status must show without delay. A change of any of these makes a new status.
@@ -41,6 +41,17 @@ pub struct FigureCacheKey {
     pub is_private: bool,
 }
 
+/// Identifies the sizes of jobs over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LanesCacheKey {
+    /// The stretch of time.
+    pub query: LanesQuery,
+    /// What the reader may see.
+    pub class: VisibilityClass,
+    /// Whether the answer is compressed.
+    pub packed: bool,
+}
+
 /// The caches of all kinds of answers.
 #[derive(Debug)]
 pub struct ResponseCache {
@@ -54,6 +65,10 @@ pub struct ResponseCache {
     pub statuses: AnswerCache<(StatusQuery, VisibilityClass, StatusVersion)>,
     /// Drawings made since then.
     pub figures: AnswerCache<FigureCacheKey>,
+    /// Sizes of jobs over time made since then.
+    pub lanes: AnswerCache<LanesCacheKey>,
+    /// Days at a glance made within the last seconds.
+    pub summaries: AnswerCache<SummaryQuery>,
 }
 
 impl Default for ResponseCache {
@@ -64,6 +79,8 @@ impl Default for ResponseCache {
             maps: AnswerCache::default(),
             statuses: AnswerCache::default(),
             figures: AnswerCache::default(),
+            lanes: AnswerCache::default(),
+            summaries: AnswerCache::default(),
         }
     }
 }

@@ -1,16 +1,17 @@
 //! The behaviour that every database must show: one suite for all adapters.
 
 mod bounds;
+mod generations;
 mod samples;
 
 use std::sync::Arc;
 
 use super::port::{LeadStanding, Measurement, RetentionLimits, RoundRecord, RoundsFilter, Store, StoreError};
 use infill_model::{
-    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, GenerationRecord, GenerationStop, JobId, LeadRecord,
-    MainDelay, MeasuredCosts, NodeName, NodeTimeKey, NodeTimeRow, NodeTimeUsage, NodeType, NodeUsageSecs,
-    PackedHour, Plan, Profile, ProfileFilter, ProfileKey, RoundReport, RoundSummary, SizePoint, SolveStatus,
-    StopOutcome, UnixTime, UserId, WindowCause, WindowEnd,
+    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, GenerationStop, JobId, LeadRecord, MainDelay,
+    MeasuredCosts, NodeName, NodeTimeKey, NodeTimeRow, NodeTimeUsage, NodeType, NodeUsageSecs, PackedHour,
+    Plan, Profile, ProfileFilter, ProfileKey, RoundReport, RoundSummary, SizePoint, SolveStatus, StopOutcome,
+    UnixTime, UserId, WindowCause, WindowEnd,
 };
 use samples::ended_job;
 
@@ -21,7 +22,7 @@ use samples::ended_job;
 pub(crate) async fn run(store: Arc<dyn Store>) -> Result<(), String> {
     let store = store.as_ref();
     leads(store).await?;
-    generations(store).await?;
+    generations::generations(store).await?;
     orders(store).await?;
     rounds(store).await?;
     gaps(store).await?;
@@ -79,31 +80,6 @@ async fn leads(store: &dyn Store) -> Result<(), String> {
     let again = lead(3, 500, false);
     ok(store.put_leads(std::slice::from_ref(&again)).await)?;
     same("a reused job number is one open lead", &ok(store.open_leads().await)?, &vec![again, highest])
-}
-
-fn generation(number: u64, why: &str) -> GenerationRecord {
-    GenerationRecord {
-        job: JobId(7),
-        generation: number,
-        started_at: UnixTime(100 + number as i64),
-        nodes: vec![NodeName::new("n2"), NodeName::new("n1")],
-        why: why.to_owned(),
-    }
-}
-
-async fn generations(store: &dyn Store) -> Result<(), String> {
-    let first = generation(1, "start");
-    let second = generation(2, "grow");
-    ok(store.add_generations(&[second.clone(), first.clone()]).await)?;
-    ok(store.add_generations(&[generation(2, "again")]).await)?;
-    let listed = ok(store.list_generations(JobId(7)).await)?;
-    same("generations, oldest first", &listed, &vec![first.clone(), second.clone()])?;
-    same("generations of another job", &ok(store.list_generations(JobId(8)).await)?, &vec![])?;
-    // Slurm gives the number of a job that is gone to a new job.
-    let again = GenerationRecord { started_at: UnixTime(900), ..first.clone() };
-    ok(store.add_generations(std::slice::from_ref(&again)).await)?;
-    let listed = ok(store.list_generations(JobId(7)).await)?;
-    same("a reused job number keeps all generations", &listed, &vec![first, second, again])
 }
 
 async fn orders(store: &dyn Store) -> Result<(), String> {

@@ -195,6 +195,16 @@ pub trait Store: Send + Sync {
     async fn add_generations(&self, generations: &[GenerationRecord]) -> Result<(), StoreError>;
     /// Generations of the leads that have had this number, oldest first.
     async fn list_generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError>;
+    /// The last generations of all leads that began from `from` on and before `to`, oldest first, at most
+    /// `limit`.
+    async fn generations_between(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<GenerationRecord>, StoreError>;
+    /// The number of generations that began in this stretch of time and were not the first of their lead.
+    async fn count_rescales(&self, from: UnixTime, to: UnixTime) -> Result<u64, StoreError>;
     /// Hands out `count` consecutive wing numbers, all new and none below `least`. Returns the first.
     async fn next_wing_numbers(&self, count: u64, least: u64) -> Result<u64, StoreError>;
     /// Adds a round. If several rounds have the same time, [`Store::round_at`] returns the one added last.

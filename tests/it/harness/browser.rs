@@ -6,7 +6,9 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use base64::Engine as _;
 use fantoccini::error::CmdError;
 use fantoccini::wd::{Capabilities, WebDriverCompatibleCommand};
 use fantoccini::{Client, ClientBuilder};
@@ -20,6 +22,12 @@ use super::wait::{self, PATIENCE};
 
 /// Time limit for the driver's answer, seconds.
 const START_SECS: f64 = 20.0;
+
+/// Time that a page has to draw itself again on another screen.
+const REDRAW: Duration = Duration::from_millis(700);
+
+/// Largest height of a picture, pixels.
+const MAX_PICTURE: u64 = 4000;
 
 /// A browser under the control of a test.
 #[derive(Debug)]
@@ -49,6 +57,8 @@ impl Screen {
     pub const DESK: Screen = Screen { width: 1280, height: 900, dark: false };
     /// The screen of a phone.
     pub const PHONE: Screen = Screen { width: 360, height: 740, dark: false };
+    /// The screen of a larger phone.
+    pub const LARGE_PHONE: Screen = Screen { width: 390, height: 844, dark: false };
 }
 
 impl Browser {
@@ -142,11 +152,27 @@ impl Browser {
         .unwrap_or_else(|| panic!("the console did not say {words:?}"));
     }
 
+    /// Stores a picture of the whole page, as on this screen, however long it is.
+    pub fn keep_whole(&self, what: &str, screen: Screen) {
+        self.show_on(screen);
+        std::thread::sleep(REDRAW);
+        let height = self.run("return document.documentElement.scrollHeight");
+        let height = height.as_u64().map_or(screen.height, |pixels| pixels.min(MAX_PICTURE) as u32);
+        let clip = json!({ "x": 0, "y": 0, "width": screen.width, "height": height, "scale": 1 });
+        let wanted = json!({ "captureBeyondViewport": true, "clip": clip });
+        let picture = self.command("Page.captureScreenshot", &wanted);
+        self.keep(what);
+        let picture =
+            picture["data"].as_str().map(|data| base64::engine::general_purpose::STANDARD.decode(data));
+        if let Some(Ok(picture)) = picture {
+            let _ = std::fs::write(self.kept_path(what, "png"), picture);
+        }
+    }
+
     /// Stores a picture and the present page.
     pub fn keep(&self, what: &str) {
-        let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/browser");
-        let path = |end: &str| dir.join(format!("{}-{what}.{end}", self.name));
-        let _ = std::fs::create_dir_all(&dir);
+        let path = |end: &str| self.kept_path(what, end);
+        let _ = path("png").parent().map(std::fs::create_dir_all);
         if let Ok(picture) = self.runtime.block_on(self.driver.screenshot()) {
             let _ = std::fs::write(path("png"), picture);
         }
@@ -154,6 +180,13 @@ impl Browser {
             let _ = std::fs::write(path("html"), source);
         }
         let _ = std::fs::copy(self.dir.path().join("profile/chrome_debug.log"), path("console"));
+    }
+}
+
+impl Browser {
+    fn kept_path(&self, what: &str, end: &str) -> PathBuf {
+        let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/browser");
+        dir.join(format!("{}-{what}.{end}", self.name))
     }
 }
 

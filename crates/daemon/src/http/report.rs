@@ -66,7 +66,11 @@ pub(super) async fn build_report(
 }
 
 /// Sums up the hours that begin in this stretch of time.
-async fn sum_usage(context: &DaemonContext, from: UnixTime, to: UnixTime) -> Result<UsesView, RequestDenial> {
+pub(super) async fn sum_usage(
+    context: &DaemonContext,
+    from: UnixTime,
+    to: UnixTime,
+) -> Result<UsesView, RequestDenial> {
     let recent = context.lock_state().recent_hours();
     let hours = hour_cache::usage_by_hour(context.store.as_ref(), &recent, from, to).await?;
     let mut sums = UsesView::default();

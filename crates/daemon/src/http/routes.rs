@@ -11,8 +11,9 @@ use infill_api::routes as paths;
 
 use super::route_access::RouteAccess;
 use super::{
-    agents, browser_guard, browser_sessions, collectives, control, explain, figures, forget_user, history,
-    live_status, profiles, reader_auth, report, rounds, sealed_sessions, standby, timeline, web_page,
+    agents, browser_guard, browser_sessions, collectives, control, day_summary, explain, figures,
+    forget_user, history, job_lanes, live_status, node_history, profiles, reader_auth, report, rounds,
+    sealed_sessions, standby, timeline, web_page,
 };
 
 /// A route.
@@ -46,6 +47,9 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     route(paths::WEB_REVOKE, RouteAccess::Changes, || post(browser_sessions::revoke_sessions)),
     route(paths::REPORT, RouteAccess::Reads, || get(report::get_report)),
     route(paths::TIMELINE, RouteAccess::Reads, || get(timeline::get_timeline)),
+    route(paths::SUMMARY, RouteAccess::Reads, || get(day_summary::get_summary)),
+    route(paths::LANES, RouteAccess::Reads, || get(job_lanes::get_lanes)),
+    route(paths::NODE, RouteAccess::Reads, || get(node_history::get_node)),
     route(paths::FIGURE, RouteAccess::Reads, || get(figures::get_figure)),
     route(paths::EXPLAIN, RouteAccess::Reads, || get(explain::explain_subject)),
     route(paths::STATUS, RouteAccess::Reads, || get(live_status::get_status)),

@@ -8,6 +8,7 @@ mod crowds;
 mod doors;
 mod figures;
 mod maps;
+mod page_data;
 mod present;
 mod sealed;
 mod secrets;

@@ -15,13 +15,14 @@ use base64::Engine as _;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use serde::Serialize;
 
 use crate::context::DaemonContext;
 use crate::hour_cache::HoursRequest;
 use crate::redaction::{ApiReader, RedactionFilter, VisibilityClass};
 use crate::response_cache::MapCacheKey;
 use crate::timeline;
-use crate::timeline::{MapRequest, MapRows, USE_KINDS, UsageHour, UsageMap};
+use crate::timeline::{MapRequest, MapRows, USE_KINDS, UsageHour, UsageMap, UsageRun};
 use infill_api::{
     MAX_TIMELINE_CELLS, MAX_TIMELINE_PIXELS, MAX_TIMELINE_SECS, NodeRow, SCHEMA_VERSION, TimelineQuery,
     TimelineRows, TimelineView,
@@ -72,7 +73,7 @@ pub async fn get_timeline(
     Ok((head, packed.then_some([(CONTENT_ENCODING, "gzip")]), body).into_response())
 }
 
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     auth::header_text(headers, ACCEPT_ENCODING.as_str()).is_some_and(|value| value.contains("gzip"))
 }
 
@@ -107,7 +108,7 @@ async fn render_timeline(
 }
 
 /// The owners of the malleable jobs on a map.
-fn map_owners(context: &DaemonContext, map: &UsageMap) -> BTreeMap<JobId, Option<UserId>> {
+pub(super) fn map_owners(context: &DaemonContext, map: &UsageMap) -> BTreeMap<JobId, Option<UserId>> {
     let jobs = map.malleable_jobs();
     let state = context.lock_state();
     jobs.into_iter().map(|job| (job, state.job_owner(job))).collect()
@@ -148,13 +149,7 @@ fn timeline_view(query: &TimelineQuery, seen: UnixTime, map: UsageMap) -> Timeli
     let UsageMap { nodes, first, count, rows } = map;
     let rows = match rows {
         MapRows::Nodes(rows) => TimelineRows::Nodes {
-            rows: rows
-                .into_iter()
-                .map(|(node, runs)| NodeRow {
-                    node,
-                    runs: runs.into_iter().map(|run| (run.from, run.to, run.used.to_code())).collect(),
-                })
-                .collect(),
+            rows: rows.into_iter().map(|(node, runs)| NodeRow { node, runs: usage_runs(runs) }).collect(),
         },
         MapRows::Mixtures { nodes, shares } => {
             let shares = base64::engine::general_purpose::STANDARD.encode(pack_shares(&shares));
@@ -162,6 +157,11 @@ fn timeline_view(query: &TimelineQuery, seen: UnixTime, map: UsageMap) -> Timeli
         }
     };
     TimelineView { schema: SCHEMA_VERSION, from: query.from, to: query.to, seen, nodes, first, count, rows }
+}
+
+/// Uses as numbers, for a reader.
+pub(super) fn usage_runs(runs: Vec<UsageRun>) -> Vec<(u32, u32, u64)> {
+    runs.into_iter().map(|run| (run.from, run.to, run.used.to_code())).collect()
 }
 
 /// Packs two shares into each byte, four bits each.
@@ -174,7 +174,8 @@ fn to_share_step(share: f32) -> u8 {
     (share * SHARE_STEPS).round() as u8
 }
 
-fn encode_body(view: &TimelineView, compress: bool) -> std::io::Result<Vec<u8>> {
+/// The answer as JSON, compressed if the reader takes that.
+pub(super) fn encode_body(view: &impl Serialize, compress: bool) -> std::io::Result<Vec<u8>> {
     let text = serde_json::to_vec(view)?;
     if !compress {
         return Ok(text);

@@ -23,6 +23,20 @@ use super::{RequestDenial, random};
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// The page's script: its files one after the other, so that the page is there after one request.
+const SCRIPT: &str = concat!(
+    include_str!("page/script/base.js"),
+    include_str!("page/script/requests.js"),
+    include_str!("page/script/map.js"),
+    include_str!("page/script/drawing.js"),
+    include_str!("page/script/summary.js"),
+    include_str!("page/script/charts.js"),
+    include_str!("page/script/jobs.js"),
+    include_str!("page/script/detail.js"),
+    include_str!("page/script/link.js"),
+    include_str!("page/script/main.js"),
+);
+
 /// One of the page's files.
 fn page_file(kind: &'static str, text: &'static str) -> impl IntoResponse {
     let headers: [(HeaderName, &str); 6] = [
@@ -44,7 +58,7 @@ pub(crate) async fn get_page() -> impl IntoResponse {
 
 /// `GET /page.js`.
 pub(crate) async fn get_script() -> impl IntoResponse {
-    page_file("text/javascript; charset=utf-8", include_str!("page/page.js"))
+    page_file("text/javascript; charset=utf-8", SCRIPT)
 }
 
 /// `GET /page.css`.

@@ -47,8 +47,7 @@ impl HourRecorder {
     /// Continues an hour that another daemon has begun.
     pub fn resume_from(hour: UsageHour) -> HourRecorder {
         let indices = hour.names.iter().cloned().zip(0..).collect();
-        let mut last = hour.first.clone();
-        hour.changes.iter().for_each(|change| last[change.node as usize] = change.to);
+        let last = hour.last_uses();
         let seen_at = Some(hour.from.plus_secs(f64::from(hour.secs)));
         HourRecorder { hour, indices, last, seen_at }
     }

@@ -125,6 +125,22 @@ impl UsageHour {
         Ok(UsageHour { from: hour.from, names, first, changes, secs })
     }
 
+    /// What each node was used for last.
+    pub(super) fn last_uses(&self) -> Vec<NodeUse> {
+        let mut last = self.first.clone();
+        self.changes.iter().for_each(|change| last[change.node as usize] = change.to);
+        last
+    }
+
+    /// The time of the first known use; `None` if all are unknown.
+    pub(crate) fn first_known(&self) -> Option<UnixTime> {
+        if self.first.iter().any(|used| *used != NodeUse::Unknown) {
+            return Some(self.from);
+        }
+        let first = self.changes.iter().find(|change| change.to != NodeUse::Unknown)?;
+        Some(self.from + i64::from(first.secs))
+    }
+
     /// All stretches in which a node had one use: the node's index in the names, begin and end in seconds
     /// since the hour's begin, and the use. They are sorted by their ends.
     pub fn use_spans(&self) -> Vec<(u32, u32, u32, NodeUse)> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::{HOUR_SECS, NodeUse, UsageHour};
+use infill_api::NodeCounts;
 use infill_model::{JobId, NodeName, NodeUsageSecs, UnixTime};
 
 /// Number of parts of a mixture: main jobs, malleable jobs, idle, wanted, refused, down. The rest to 1 is
@@ -114,7 +115,7 @@ impl MapRequest {
 }
 
 /// All nodes of some hours, in natural order of their names.
-struct NodeRoster<'h> {
+pub(super) struct NodeRoster<'h> {
     hours: &'h [Arc<UsageHour>],
     planned: &'h [PlannedUse],
     names: Vec<&'h NodeName>,
@@ -122,18 +123,19 @@ struct NodeRoster<'h> {
 }
 
 /// A use of a node on the map.
-struct VisitedUse {
+pub(super) struct VisitedUse {
     /// Index of the node in the roster.
     node: usize,
     /// Begin, seconds since the begin of the request.
-    from: u32,
+    pub from: u32,
     /// End, seconds since the begin of the request.
-    to: u32,
-    used: NodeUse,
+    pub to: u32,
+    /// What the node was used for.
+    pub used: NodeUse,
 }
 
 impl<'h> NodeRoster<'h> {
-    fn from_hours(hours: &'h [Arc<UsageHour>], planned: &'h [PlannedUse]) -> NodeRoster<'h> {
+    pub(super) fn from_hours(hours: &'h [Arc<UsageHour>], planned: &'h [PlannedUse]) -> NodeRoster<'h> {
         let mut indices: FxHashMap<&NodeName, usize> = FxHashMap::default();
         let mut last: &[NodeName] = &[];
         for hour in hours {
@@ -151,8 +153,13 @@ impl<'h> NodeRoster<'h> {
         NodeRoster { hours, planned, names, indices }
     }
 
+    /// The number of nodes.
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
     /// Visits all known uses of the nodes in this range that reach into the request.
-    fn visit_uses(
+    pub(super) fn visit_uses(
         &self,
         request: &MapRequest,
         range: &std::ops::Range<usize>,
@@ -275,6 +282,20 @@ impl MixtureSums {
         }
         self.sums
     }
+}
+
+/// The index of a node in the order of names; `None` for a node that these hours do not have.
+pub(crate) fn node_index(hours: &[Arc<UsageHour>], planned: &[PlannedUse], name: &str) -> Option<usize> {
+    NodeRoster::from_hours(hours, planned).names.iter().position(|node| node.as_str() == name)
+}
+
+/// The numbers of nodes by use at the end of an hour. Unknown uses do not count.
+pub(crate) fn count_nodes(hour: &UsageHour) -> NodeCounts {
+    let mut counts = [0; USE_KINDS];
+    let last = hour.last_uses().into_iter().filter(|used| *used != NodeUse::Unknown);
+    last.for_each(|used| counts[use_index(used)] += 1);
+    let [main, malleable, idle, wanted, refused, down] = counts;
+    NodeCounts { main, malleable, idle, wanted, refused, down }
 }
 
 /// The node-seconds of an hour by use. Unknown uses do not count.

@@ -102,6 +102,30 @@ impl Store for SqlStore {
         self.read_rows("generations", query.bind(i64::from(job.0)), rows::read_generation).await
     }
 
+    async fn generations_between(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<GenerationRecord>, StoreError> {
+        let query = sqlx::query(
+            "SELECT * FROM generations WHERE started_at >= $1 AND started_at < $2
+             ORDER BY started_at DESC, job DESC, generation DESC LIMIT $3",
+        );
+        let query = query.bind(from.0).bind(to.0).bind(i64::from(limit));
+        let mut generations = self.read_rows("generations", query, rows::read_generation).await?;
+        generations.reverse();
+        Ok(generations)
+    }
+
+    async fn count_rescales(&self, from: UnixTime, to: UnixTime) -> Result<u64, StoreError> {
+        let query = sqlx::query(
+            "SELECT COUNT(*) AS n FROM generations WHERE started_at >= $1 AND started_at < $2 AND generation > 1",
+        );
+        let counts = self.read_rows("generations", query.bind(from.0).bind(to.0), rows::read_count).await?;
+        Ok(counts.first().copied().unwrap_or(0))
+    }
+
     async fn next_wing_numbers(&self, count: u64, least: u64) -> Result<u64, StoreError> {
         written!(self, "counting orders", |tx| write::allocate_orders(&mut tx, count, least))
     }

@@ -52,6 +52,10 @@ pub(super) fn read_generation(row: &SqlRow) -> Result<GenerationRecord, RowError
     })
 }
 
+pub(super) fn read_count(row: &SqlRow) -> Result<u64, RowError> {
+    get_natural(row, "n")
+}
+
 pub(super) fn read_id(row: &SqlRow) -> Result<i64, RowError> {
     get_column(row, "id")
 }

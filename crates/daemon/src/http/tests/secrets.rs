@@ -1,7 +1,7 @@
 //! The kinds of readers, the facts that must be hidden, and which route shows which fact.
 
 use infill_api::routes as paths;
-use infill_model::{JobId, PrivateData, UnixTime};
+use infill_model::{JobId, PrivateData, UnixTime, clock};
 
 /// The owner of the hidden facts: a user that every system has.
 pub const OWNER: &str = "nobody";
@@ -176,6 +176,9 @@ pub fn told(path: &str) -> Option<(String, Vec<HiddenFact>)> {
         paths::PROFILE_FIGURE => (format!("{path}?{key}"), vec![Profile]),
         paths::REPORT => (format!("{path}?from=980000&to=1003600"), vec![User]),
         paths::COLLECTIVES => (path.to_owned(), vec![]),
+        paths::SUMMARY => (format!("{path}?day={}", clock::now().0 - 3600), vec![]),
+        paths::LANES => (format!("{path}?from=997200&to=1000800"), vec![Job, JobName, User, Generation]),
+        paths::NODE => ("/v1/nodes/n2?from=997200&to=1000800".to_owned(), vec![Reservation]),
         paths::TIMELINE => (format!("{path}?from=997200&to=1000800"), vec![Node]),
         _ => return None,
     };
