@@ -24,6 +24,14 @@ pub async fn run_command(program: &str, args: &[&str], input: &str) -> Result<St
     output_text(program, args, output_within(TIMEOUT, program, child, input).await?)
 }
 
+/// Runs a command with this time limit, and returns its stdout.
+///
+/// # Errors
+/// A sentence, as for [`run_command`].
+pub async fn run_within(limit: Duration, program: &str, args: &[&str]) -> Result<String, String> {
+    output_text(program, args, output_within(limit, program, slurm_command(program, args), "").await?)
+}
+
 /// Runs a command with this time limit and with times in UTC, and returns its stdout.
 ///
 /// # Errors

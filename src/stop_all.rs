@@ -1,11 +1,9 @@
 //! `infill stop-all`: takes all malleable jobs off their nodes, also where the daemon is dead, hangs or
 //! cannot be reached.
 
-use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::process::Command;
-
+use super::command::run_within;
 use super::session::CliSession;
 use infill_api::{BodyProof, ControlRequest, routes};
 use infill_model::config::Config;
@@ -109,9 +107,9 @@ pub async fn run(args: StopAllArgs, session: &CliSession) -> CommandResult {
         ["scontrol", "update", &format!("PartitionName={partition}"), "State=DOWN"].map(str::to_owned);
     let mut failed = !run_step(&close, args.dry_run).await;
     let list = ["squeue", "-h", "-p", &partition, "-o", "%A|%T|%j"].map(str::to_owned);
-    let jobs = match run_command(&list).await {
+    let jobs = match run_slurm(&list).await {
         Ok(text) => HoldingJobs::from_squeue(&text),
-        Err(why) => return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!("{}: {why}", list.join(" ")))),
+        Err(why) => return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!("{why}"))),
     };
     for command in jobs.commands() {
         failed |= !run_step(&command, args.dry_run).await;
@@ -154,25 +152,20 @@ async fn run_step(command: &[String], dry_run: bool) -> bool {
     if dry_run {
         return true;
     }
-    match run_command(command).await {
+    match run_slurm(command).await {
         Ok(_) => true,
         Err(why) => {
-            eprintln!("infill: {}: {why}", command.join(" "));
+            eprintln!("infill: {why}");
             false
         }
     }
 }
 
-/// Runs a command. Returns its output, or why it failed.
-async fn run_command(command: &[String]) -> Result<String, String> {
+/// Runs one of Slurm's commands. Returns its output, or why it failed.
+async fn run_slurm(command: &[String]) -> Result<String, String> {
     let Some((program, args)) = command.split_first() else { return Err("empty".to_owned()) };
-    let running = Command::new(program).args(args).stdin(Stdio::null()).kill_on_drop(true).output();
-    match tokio::time::timeout(COMMAND_TIMEOUT, running).await {
-        Err(_) => Err(format!("gave no answer in {} s", COMMAND_TIMEOUT.as_secs())),
-        Ok(Err(e)) => Err(format!("cannot run {program}: {e} (Slurm's commands must be in the PATH)")),
-        Ok(Ok(out)) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
-        Ok(Ok(out)) => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
-    }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    run_within(COMMAND_TIMEOUT, program, &args).await
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! The administrator's limits (`[safety]`), and the emergency stop without the daemon.
 
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
+
 use crate::harness::{Site, Slurm, Train};
 use infill_model::ControlState;
 
@@ -44,6 +48,28 @@ fn jobs_keep_to_the_allowed_nodes_and_to_their_number() {
 }
 
 #[test]
+fn users_keep_to_their_limits() {
+    let site = Site::on(&Slurm::default().nodes(6), |settings| {
+        settings.set("safety.max_nodes_a_user", 2).set("safety.max_jobs", 2)
+    });
+    let first = Train::on("1-4").submit(&site);
+    site.until_trains_on(first, 2, 40.0);
+    let other = Train::on("1-4").user("bob").submit(&site);
+    site.until_trains_on(other, 2, 40.0);
+    let third = Train::on("1-4").user("bob").submit(&site);
+    site.rounds_go_by(5);
+    let held = [first, other, third].map(|job| site.nodes_of(job).len());
+    assert_eq!(held, [2, 2, 0], "two of six nodes stay idle");
+    let why = site.must("root", &["infill", "explain", &third.to_string()]);
+    assert!(why.contains("no more than 2 train at a time (safety.max_jobs)"), "{why}");
+    // The place of a job that ends goes to the next one. Its owner's jobs share the owner's nodes.
+    site.must("alice", &["scancel", &first.to_string()]);
+    site.until_trains_on(third, 1, 60.0);
+    site.until_trains_on(other, 1, 60.0);
+    site.must("bob", &["scancel", &other.to_string(), &third.to_string()]);
+}
+
+#[test]
 fn a_blackout_ends_all_use_of_nodes() {
     // Every moment of the week.
     let site =
@@ -54,6 +80,32 @@ fn a_blackout_ends_all_use_of_nodes() {
     let why = site.must("root", &["infill", "explain", "n1"]);
     assert!(why.contains("this is a blackout (safety.blackouts)"), "{why}");
     site.must("alice", &["scancel", &job.to_string()]);
+}
+
+/// A port of loopback that is as good as filtered: its queue of connections is full, so Linux drops what
+/// asks for another one.
+struct SilentPort {
+    listener: TcpListener,
+    _waiting: Vec<TcpStream>,
+}
+
+impl SilentPort {
+    fn open() -> SilentPort {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        // SAFETY: the descriptor is that of the listener above, which is open.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+        let address = listener.local_addr().expect("an address");
+        let soon = Duration::from_millis(300);
+        let waiting: Vec<TcpStream> =
+            (0..8).map_while(|_| TcpStream::connect_timeout(&address, soon).ok()).collect();
+        assert!(waiting.len() < 8, "the port still answers");
+        SilentPort { listener, _waiting: waiting }
+    }
+
+    fn url(&self) -> String {
+        let port = self.listener.local_addr().expect("an address").port();
+        format!("http://{}", SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
+    }
 }
 
 /// Stops everything, and checks that the job is off its nodes, has lost no step, and trains again afterwards.
@@ -88,6 +140,12 @@ fn the_emergency_stop_needs_no_daemon() {
     site.thaw_daemon();
     site.must("root", &["scontrol", "update", "PartitionName=infill", "State=UP"]);
     site.until_trains_on(job, 4, 90.0);
+    // A daemon whose address never answers: neither a connection nor a refusal comes back.
+    let silent = SilentPort::open();
+    let begun = Instant::now();
+    stops_and_goes_on(&site, job, &["infill", "--url", &silent.url(), "stop-all"]);
+    drop(silent);
+    assert!(begun.elapsed() < Duration::from_secs(150), "{:?}", begun.elapsed());
     // With a daemon that works, the daemon does it.
     let said = site.must("root", &["infill", "stop-all"]);
     assert!(said.contains("the daemon drains"), "{said}");

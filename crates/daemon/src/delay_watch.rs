@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use infill_model::config::{DelayAction, SafetyConfig};
 use infill_model::{ControlState, MainDelay, UnixTime};
 
-/// The delays that count, the oldest first. Never more than `safety.max_delayed_jobs`.
+/// Most delays that are kept. With more in the window, the oldest no longer count.
+const MAX_KEPT: usize = 10_000;
+
+/// The delays that count, the oldest first.
 #[derive(Debug, Default)]
 pub struct DelayWatch {
     delays: VecDeque<MainDelay>,
@@ -43,10 +46,9 @@ impl DelayWatch {
     ) -> Option<TooManyDelays> {
         self.delays.extend(delays.iter().filter(|delay| delay.secs > config.max_delay_secs));
         self.delays.retain(|delay| now.secs_since(delay.at) <= config.delay_window_secs);
+        self.delays.drain(..self.delays.len().saturating_sub(MAX_KEPT));
         let jobs = self.delays.len();
-        let max = config.max_delayed_jobs as usize;
-        self.delays.drain(..jobs.saturating_sub(max));
-        if jobs < max {
+        if jobs < config.max_delayed_jobs as usize {
             return None;
         }
         let worst = *self.delays.iter().max_by(|a, b| a.secs.total_cmp(&b.secs))?;
@@ -77,9 +79,19 @@ mod tests {
         };
         assert_eq!(record(&[delay(1, 100, 31.0), delay(2, 100, 30.0)], 100), None, "30 s are allowed");
         assert_eq!(record(&[delay(3, 3701, 40.0)], 3701), None, "an hour has passed");
-        assert_eq!(record(&[delay(4, 3800, 35.0), delay(5, 3800, 31.0)], 3800), Some((3, 4)));
+        assert_eq!(record(&[delay(4, 3800, 35.0), delay(5, 3800, 31.0)], 3800), Some((3, 3)));
+        assert_eq!(record(&[], 3900), Some((3, 3)), "all of them stay counted");
         watch.forget_delays();
-        assert_eq!(watch.record_delays(&[], &config, UnixTime(3800)), None);
+        assert_eq!(watch.record_delays(&[], &config, UnixTime(3900)), None);
+    }
+
+    #[test]
+    fn the_number_of_delays_is_bounded() {
+        let config = SafetyConfig::default();
+        let mut watch = DelayWatch::default();
+        let many: Vec<MainDelay> = (0..3 * MAX_KEPT as u32).map(|job| delay(job, 100, 31.0)).collect();
+        let found = watch.record_delays(&many, &config, UnixTime(100)).map(|found| found.jobs);
+        assert_eq!((found, watch.delays.len()), (Some(MAX_KEPT), MAX_KEPT));
     }
 
     #[test]

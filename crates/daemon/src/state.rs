@@ -25,6 +25,7 @@ use infill_lifecycle::fleet::{
     AgentOrder, EffectBatch, FinishedJob, FleetOutcome, JobEnd, JobFleet, LearningEvent, LogNote,
     WorkerProgress,
 };
+use infill_model::config::DelayAction;
 use infill_model::{
     AgentEventKind, ControlState, DaemonMode, GenerationStop, JobId, LiveChange, MainDelay, NodeName,
     Profile, ProfileFilter, ProfileKey, RoundReport, Snapshot, UnixTime, UserId, WindowEnd, config::Config,
@@ -117,7 +118,13 @@ impl DaemonState {
     /// the new order if it has changed.
     pub(crate) fn check_delays(&mut self, delays: &[MainDelay], now: UnixTime) -> Option<ControlOrder> {
         let limits = &self.config.safety;
-        let found = self.delay_watch.record_delays(delays, limits, now)?;
+        let Some(found) = self.delay_watch.record_delays(delays, limits, now) else {
+            // A pause stays with its reason until somebody resumes. A warning is over with its window.
+            if limits.on_delays == DelayAction::Warn {
+                self.health.clear_problem(ProblemTopic::Delays);
+            }
+            return None;
+        };
         let control = found.control_after(self.control.state);
         let problem = HealthProblem::Delays(DelayProblem { found, limits: limits.clone() });
         if !self.health.has_problem(ProblemTopic::Delays) {

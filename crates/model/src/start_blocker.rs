@@ -33,6 +33,23 @@ pub enum StartBlocker {
     Begin(UnixTime),
     /// As many tasks of its array run or come first as the array may have at a time (`--array=…%N`).
     ArrayLimit(u32),
+    /// As many jobs train as the administrator lets train at a time.
+    JobLimit {
+        /// That number.
+        max: u32,
+    },
+    /// As many of its owner's jobs train as the administrator lets train at a time.
+    UserJobLimit {
+        /// That number.
+        max: u32,
+    },
+    /// Its owner's jobs have as many nodes as the administrator allows, or too many for it beside them.
+    UserNodeLimit {
+        /// Most nodes (or places) of one user.
+        max: u32,
+        /// Nodes (or places) of its smallest size.
+        needs: u64,
+    },
     /// Slurm did not start it, for a reason of its own.
     Refused {
         /// The reason in Slurm's words, such as `QOSMaxJobsPerUserLimit`.
@@ -67,6 +84,17 @@ impl StartBlocker {
             StartBlocker::ArrayLimit(limit) => {
                 format!("waits for other tasks of its array: at most {limit} run at a time (%{limit})")
             }
+            StartBlocker::JobLimit { max } => {
+                format!("waits until another job ends: no more than {max} train at a time (safety.max_jobs)")
+            }
+            StartBlocker::UserJobLimit { max } => format!(
+                "waits until another job of its owner ends: no more than {max} of them train at a time \
+                 (safety.max_jobs_a_user)"
+            ),
+            StartBlocker::UserNodeLimit { max, needs } => format!(
+                "waits for its owner's other jobs: together they may hold {max} nodes, and it needs {needs} \
+                 (safety.max_nodes_a_user)"
+            ),
             StartBlocker::Dependency(part) => format!("waits for its dependency {part}"),
         }
     }

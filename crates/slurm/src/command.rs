@@ -101,7 +101,10 @@ fn pipe_error(program: &str, source: std::io::Error) -> CommandError {
 }
 
 /// Keeps the first bytes and drops the rest, so that a full pipe does not block the program.
-async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>, bytes: u64) -> std::io::Result<Vec<u8>> {
+pub(super) async fn read_bounded(
+    pipe: Option<impl AsyncRead + Unpin>,
+    bytes: u64,
+) -> std::io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     if let Some(mut pipe) = pipe {
         (&mut pipe).take(bytes).read_to_end(&mut kept).await?;

@@ -21,7 +21,7 @@ mod user_tokens;
 
 pub use places::{PlaceAssignments, PlacesSlurm};
 pub use privacy::PrivacyRules;
-pub use rest::RestSlurm;
+pub use rest::{CommandSlurm, RestSlurm, SlurmCommands};
 
 use async_trait::async_trait;
 

@@ -1,22 +1,20 @@
 //! The event loop of the simulation.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cluster::{ClusterState, NodeOwner};
 use super::holding::HoldingHistory;
 use super::job::{ChangeAccounting, CheckpointCosts, SimJob};
+use super::main_delays::{DelayRecord, WindowHistory};
 use super::policy::{AllocationPolicy, PolicyView, Target};
-use super::queue::{Foresight, MainQueue, NodeIx, QueueChange};
+use super::queue::{Foresight, MainQueue, NO_JOB, NodeIx, QueueChange};
 use super::saving::ConcurrentSaves;
-use super::score::{JobScore, NodeCountSeries, NodeTimeline, PolicyScore};
+use super::score::{JobScore, NodeCountSeries, NodeSpan, NodeTimeline, PolicyScore};
 use super::seeded_random::SeededRandom;
 use super::supply::JobSupply;
 use infill_gaps::CLEANUP_SECS;
 use infill_model::{JobId, RescaleCosts};
-
-/// How much longer than leaving takes a window must have been known, seconds: a round has to run and to be
-/// carried out.
-const WINDOW_NOTICE_SECS: i64 = 10;
 
 /// Seconds between the first reports of a running job, number of these reports, and seconds between later
 /// reports.
@@ -60,7 +58,7 @@ pub fn run_simulation(
     policy: Box<dyn AllocationPolicy>,
     visit: &mut dyn FnMut(f64),
 ) -> PolicyScore {
-    let mut engine = SimulationEngine::new(setup, policy);
+    let mut engine = SimulationEngine::new(Cow::Borrowed(setup), policy);
     let (start, end) = engine.span;
     while let Some(at) = engine.next_event().filter(|at| *at < end) {
         // Events before the log's start, such as submissions, are processed at the start.
@@ -78,18 +76,6 @@ struct ReportSchedule {
     next: i64,
     last: i64,
     done: f64,
-}
-
-/// The announced window of each node, and when the node was last left.
-struct WindowHistory {
-    /// When the policy last took each node from a malleable job.
-    left_at: Vec<Option<i64>>,
-    /// Seconds that leaving then takes until the next job can have the node.
-    leaves_secs: Vec<f64>,
-    /// The present window of each node, as (end, announced at).
-    announced: Vec<Option<(i64, i64)>>,
-    /// Number of the main queue's plan that announced these windows.
-    plan_number: u64,
 }
 
 /// Collects the score during the simulation.
@@ -119,11 +105,11 @@ impl ScoreAccumulator {
     }
 }
 
-struct SimulationEngine<'a> {
-    setup: &'a SimulationSetup,
+pub(super) struct SimulationEngine<'a> {
+    setup: Cow<'a, SimulationSetup>,
     costs: RescaleCosts,
     policy: Box<dyn AllocationPolicy>,
-    queue: MainQueue,
+    pub(super) queue: MainQueue,
     supply: JobSupply,
     cluster: ClusterState,
     jobs: BTreeMap<JobId, SimJob>,
@@ -134,10 +120,12 @@ struct SimulationEngine<'a> {
     windows: WindowHistory,
     saving: ConcurrentSaves,
     accumulator: ScoreAccumulator,
+    /// Main jobs that found a node held; `None` where only their sums are wanted.
+    pub(super) delays: Option<Vec<DelayRecord>>,
 }
 
 impl<'a> SimulationEngine<'a> {
-    fn new(setup: &'a SimulationSetup, policy: Box<dyn AllocationPolicy>) -> Self {
+    pub(super) fn new(setup: Cow<'a, SimulationSetup>, policy: Box<dyn AllocationPolicy>) -> Self {
         let queue = setup.queue.clone();
         let (start, end) = queue.time_span();
         let end = setup.most_secs.map_or(end, |most| end.min(start.saturating_add(most)));
@@ -152,7 +140,6 @@ impl<'a> SimulationEngine<'a> {
             timeline: NodeTimeline::new(setup.timeline_nodes),
         };
         SimulationEngine {
-            setup,
             costs: if policy.pays_rescales() { setup.costs } else { free },
             cluster: ClusterState::new(queue.node_names(), all_free),
             supply: setup.supply.starting_at(start),
@@ -163,19 +150,16 @@ impl<'a> SimulationEngine<'a> {
             random: SeededRandom::new(setup.seed),
             span: (start, end),
             now: start,
-            windows: WindowHistory {
-                left_at: vec![None; nodes],
-                leaves_secs: vec![setup.leave_secs; nodes],
-                announced: vec![None; nodes],
-                plan_number: 0,
-            },
+            windows: WindowHistory::new(nodes, setup.leave_secs),
             saving: ConcurrentSaves::new(setup.save_shared, start as f64),
             accumulator,
+            delays: None,
+            setup,
         }
     }
 
     /// The second of the next event.
-    fn next_event(&self) -> Option<i64> {
+    pub(super) fn next_event(&self) -> Option<i64> {
         let end = self.jobs.values().map(|j| j.ends_at()).fold(f64::INFINITY, f64::min);
         let end = Some(end).filter(|end| *end < 1e15);
         let join = self.jobs.values().filter_map(|j| j.joins_at()).reduce(f64::min);
@@ -197,7 +181,7 @@ impl<'a> SimulationEngine<'a> {
         (at.ceil() as i64).max(self.now + 1)
     }
 
-    fn step_to(&mut self, at: i64) {
+    pub(super) fn step_to(&mut self, at: i64) {
         self.advance_to(at);
         let mut needs_round = self.policy.wake_at().is_some_and(|wake| wake <= at);
         needs_round |= self.end_jobs();
@@ -210,7 +194,7 @@ impl<'a> SimulationEngine<'a> {
     }
 
     /// Advances all jobs and sums to `at`.
-    fn advance_to(&mut self, at: i64) {
+    pub(super) fn advance_to(&mut self, at: i64) {
         let secs = (at - self.now) as f64;
         for job in self.jobs.values_mut() {
             job.advance_to(at as f64, &self.setup.checkpoints, &mut self.accumulator.score.loss);
@@ -262,9 +246,8 @@ impl<'a> SimulationEngine<'a> {
         }
         let (_, number) = self.queue.backfill_plan();
         if number != self.windows.plan_number {
-            self.windows.plan_number = number;
             changed |= self.policy.foresight() != Foresight::None;
-            self.note_windows();
+            self.windows.note_plan(&self.queue, number, self.now);
         }
         changed
     }
@@ -282,45 +265,21 @@ impl<'a> SimulationEngine<'a> {
         self.cluster.release_nodes(&dropped);
     }
 
-    fn note_windows(&mut self) {
-        for node in 0..self.windows.announced.len() {
-            let planned = self.queue.window_end(node as NodeIx, Foresight::Backfill).map(|p| p.at);
-            let announced = &mut self.windows.announced[node];
-            *announced = match (planned, *announced) {
-                (None, _) => None,
-                // A window that has not become shorter keeps the time of its announcement.
-                (Some(at), Some((before, since))) if at >= before => Some((at, since)),
-                (Some(at), _) => Some((at, self.now)),
-            };
-        }
-    }
-
     /// Counts how long main jobs wait for the nodes that they take.
     fn count_delays(&mut self, moment: &QueueChange) {
-        let checkpoints = &self.setup.checkpoints;
-        let at_once = checkpoints.save_secs.min(checkpoints.grace_secs) + CLEANUP_SECS;
-        let counts = &mut self.accumulator.score.preempted;
-        for taken in &moment.taken {
+        for taken in moment.taken.iter().filter(|taken| taken.job != NO_JOB) {
+            let (worst, is_late) =
+                self.windows.longest_delay(taken, &self.cluster, &self.setup.checkpoints, self.now);
+            let secs = worst.as_ref().map_or(0.0, |worst| worst.secs);
+            let counts = &mut self.accumulator.score.preempted;
             counts.jobs += 1;
-            let mut delay = 0.0f64;
-            let mut is_late = false;
-            for node in &taken.nodes {
-                let place = *node as usize;
-                let leaves = self.windows.leaves_secs[place];
-                let leaving =
-                    self.windows.left_at[place].map_or(0.0, |left| left as f64 + leaves - self.now as f64);
-                let held = matches!(self.cluster.node_owner(*node), NodeOwner::Held(_));
-                let waits = if held { at_once } else { leaving.max(0.0) };
-                let notice = leaves.ceil() as i64 + WINDOW_NOTICE_SECS;
-                let was_announced = self.windows.announced[place]
-                    .is_some_and(|(at, since)| at <= self.now && since <= self.now - notice);
-                is_late |= waits > 0.0 && was_announced;
-                delay = delay.max(waits);
-            }
             counts.late += u64::from(is_late);
-            counts.unforeseen += u64::from(!is_late && delay > 0.0);
-            counts.longest_secs = counts.longest_secs.max(delay);
-            counts.total_secs += delay;
+            counts.unforeseen += u64::from(!is_late && secs > 0.0);
+            counts.longest_secs = counts.longest_secs.max(secs);
+            counts.total_secs += secs;
+            if let Some(delays) = &mut self.delays {
+                delays.extend(worst);
+            }
         }
     }
 
@@ -397,7 +356,7 @@ impl<'a> SimulationEngine<'a> {
             self.release_given_nodes(target);
         }
         for (node, secs) in self.saving.forecast_leaving() {
-            self.windows.leaves_secs[node as usize] = secs + CLEANUP_SECS;
+            self.windows.set_leave_secs(node, secs + CLEANUP_SECS);
         }
         for target in targets {
             self.apply_target(target);
@@ -419,8 +378,7 @@ impl<'a> SimulationEngine<'a> {
         self.cluster.release_nodes(&gone);
         let leaves_secs = self.setup.leave_secs;
         for node in &gone {
-            self.windows.left_at[*node as usize] = Some(self.now);
-            self.windows.leaves_secs[*node as usize] = leaves_secs;
+            self.windows.note_departure(*node, job.id, leaves_secs, self.now);
         }
         if gone.is_empty() {
             return;
@@ -462,6 +420,32 @@ impl<'a> SimulationEngine<'a> {
             waited_secs: held.waited_secs,
             changing_secs: job.changing_secs,
         }
+    }
+
+    /// The present moment, s.
+    pub(super) fn now(&self) -> i64 {
+        self.now
+    }
+
+    /// The sums so far.
+    pub(super) fn score(&self) -> &PolicyScore {
+        &self.accumulator.score
+    }
+
+    /// The name of a job that has not ended.
+    pub(super) fn job_name(&self, job: JobId) -> Option<&str> {
+        self.jobs.get(&job).map(|job| job.submitted.name.as_str())
+    }
+
+    /// Rescales of all jobs so far.
+    pub(super) fn rescales(&self) -> u64 {
+        let ended = self.accumulator.ended.iter().map(|(_, score)| score.rescales);
+        ended.chain(self.jobs.values().map(|job| job.rescales)).sum()
+    }
+
+    /// Who was on the first nodes, until now.
+    pub(super) fn timeline(&self) -> Vec<NodeSpan> {
+        self.accumulator.timeline.clone().into_spans(self.now)
     }
 
     fn finish(mut self) -> PolicyScore {

@@ -60,6 +60,25 @@ fn one_job_on_two_nodes_loses_one() {
 }
 
 #[test]
+fn the_administrators_limits_hold_in_simulations() {
+    let setup = setup(&[(0, 2000, "n1"), (0, 2000, "n2"), (0, 2000, "n3"), (0, 2000, "n4")], 3);
+    let mut config = Config::default();
+    let held = |config: &Config| {
+        let outcome = run_simulation(&setup, PolicyName::InfillKnown.build_policy(config), &mut |_| {});
+        assert_eq!(outcome.refused_plans, 0, "{:?}", config.safety);
+        (outcome.held_node_secs, outcome.jobs.iter().filter(|job| job.node_secs > 0.0).count())
+    };
+    assert_eq!(held(&config), (8000.0, 3));
+    config.safety.max_jobs = 1;
+    assert_eq!(held(&config), (8000.0, 1));
+    // They have one owner.
+    config.safety.max_nodes_a_user = 2;
+    assert_eq!(held(&config), (4000.0, 1));
+    config.safety.nodes = "n[1,9]".to_owned();
+    assert_eq!(held(&config), (2000.0, 1));
+}
+
+#[test]
 fn newcomers_warm_up_on_their_own_nodes_while_the_others_train() {
     let mut setup = setup(&[(0, 2000, "n1"), (500, 1000, "n2"), (600, 610, "n3")], 1);
     setup.costs = RescaleCosts { up_secs: 3.0, down_secs: 2.0, start_secs: 18.0 };

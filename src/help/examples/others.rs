@@ -8,9 +8,10 @@ pub const EXAMPLES: &[CommandExamples] = &[
         command: "infill observe",
         examples: &[
             example("Look every 10 s, report every 10 min, until Ctrl-C", "infill observe"),
+            example("A week, with a page to leave open", "infill observe --for 7d --html week.html"),
             example(
-                "One report on a day of two partitions, as JSON",
-                "infill observe -p gpu,cpu --for 24h --json",
+                "Four nodes, with each main job that would have found one held",
+                "infill observe --nodes n[1-4] --events",
             ),
             example(
                 "With jobs that scale like yours (columns nodes,throughput)",

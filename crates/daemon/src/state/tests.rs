@@ -78,3 +78,27 @@ fn a_daemon_that_observes_stores_records_and_has_no_effects() {
         assert!(!state.write_queue.is_stored(LEAD), "{mode}");
     }
 }
+
+/// A state that does this about one delayed main job within an hour, and has just seen one.
+fn after_a_delay(action: DelayAction) -> DaemonState {
+    let mut config = Config::default();
+    config.safety.on_delays = action;
+    config.safety.max_delayed_jobs = 1;
+    let mut state = DaemonState::new(Arc::new(config), UnixTime(100));
+    let delay = MainDelay { job: JobId(7), at: UnixTime(100), secs: 40.0, planned: false };
+    let _ = state.check_delays(&[delay], UnixTime(100));
+    assert!(state.health.has_problem(ProblemTopic::Delays));
+    state
+}
+
+#[test]
+fn a_warning_is_over_when_its_delays_are_old_and_a_pause_is_not() {
+    for (action, stays) in [(DelayAction::Warn, false), (DelayAction::Pause, true)] {
+        let mut state = after_a_delay(action);
+        assert_eq!(state.check_delays(&[], UnixTime(3600)), None);
+        assert!(state.health.has_problem(ProblemTopic::Delays), "the hour is not over");
+        assert_eq!(state.check_delays(&[], UnixTime(3800)), None);
+        assert_eq!(state.health.has_problem(ProblemTopic::Delays), stays, "{action:?}");
+        assert_eq!(state.control.state == ControlState::Paused, stays);
+    }
+}

@@ -36,6 +36,12 @@ pub struct SafetyConfig {
     pub nodes: String,
     /// Most nodes that malleable jobs have together, or GPUs where these are lent; 0 for no limit.
     pub max_nodes: u32,
+    /// Most nodes, or GPUs where these are lent, that the malleable jobs of one user have; 0 for no limit.
+    pub max_nodes_a_user: u32,
+    /// Most malleable jobs that train at a time; 0 for no limit.
+    pub max_jobs: u32,
+    /// Most malleable jobs of one user that train at a time; 0 for no limit.
+    pub max_jobs_a_user: u32,
     /// The times of a week at which no node is used.
     pub blackouts: Vec<WeeklyBlackout>,
 }
@@ -49,6 +55,9 @@ impl Default for SafetyConfig {
             delay_window_secs: 3600.0,
             nodes: String::new(),
             max_nodes: 0,
+            max_nodes_a_user: 0,
+            max_jobs: 0,
+            max_jobs_a_user: 0,
             blackouts: Vec::new(),
         }
     }

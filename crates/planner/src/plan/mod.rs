@@ -24,13 +24,15 @@ mod space;
 
 pub use checker::check::check_plan;
 pub(crate) use checker::report::{explain_plan, planned_probes};
-pub use checker::rules::{Rule, Violation};
+pub use checker::rule::Rule;
+pub use checker::rules::Violation;
 pub use placement::last_resort::last_resort;
 pub use planner::{plan_round, plan_without_solver};
 pub use program::milp::{Assignment, Milp, MilpRow, MilpVariable};
 pub use program::solver;
 pub use space::cost::first_change;
 pub use space::problem::PlanningProblem;
+pub use space::site_limits::SiteLimits;
 
 #[cfg(test)]
 mod tests;

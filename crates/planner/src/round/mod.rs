@@ -28,6 +28,7 @@ mod save_warning;
 mod stop_times;
 mod unit_rate;
 mod usage;
+mod user_limits;
 
 pub use gap_history::MAX_LEARNED_GAPS;
 pub use priorities::{JobPriorities, MAX_LEARNED_JOBS, RemainingWork};

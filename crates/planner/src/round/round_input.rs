@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::plan::{
-    PlanningProblem, Violation, check_plan, explain_plan, last_resort, plan_round, plan_without_solver,
-    planned_probes, solver,
+    PlanningProblem, SiteLimits, Violation, check_plan, explain_plan, last_resort, plan_round,
+    plan_without_solver, planned_probes, solver,
 };
 use infill_model::{
     GapSet, JobId, JobReason, JobVerdict, MalleableJob, Plan, QueuePosition, RoundNote, RoundReport,
@@ -46,6 +46,8 @@ pub struct RoundInput {
     pub may_grow: bool,
     /// Whether all jobs must be parked.
     pub drain: bool,
+    /// The administrator's limits. The checker judges the plan by them.
+    pub limits: SiteLimits,
     /// Notes about the whole round, one sentence each.
     pub notes: Vec<String>,
 }
@@ -60,6 +62,7 @@ impl RoundInput {
         problem.may_grow = self.may_grow;
         problem.drain = self.drain;
         problem.topology = Some(&self.topology);
+        problem.limits = Some(&self.limits);
         problem
     }
 

@@ -8,6 +8,7 @@
 mod leave_times;
 mod node_types;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ use super::node_times::NodeTimes;
 use super::priorities::{JobPriorities, RemainingWork};
 use super::round_input::{RoundConstraints, RoundInput};
 use super::stop_times::SiteStops;
+use super::user_limits::{self, LimitContext};
+use crate::plan::SiteLimits;
 use infill_advisor::{JobAdvisor, JobInput, NodeCapacity, ProgressOutcome};
 use infill_gaps as gaps;
 use infill_gaps::{
@@ -95,8 +98,10 @@ struct NodeContext {
     usual_cpu_type: Option<NodeType>,
     /// How switches connect the nodes.
     topology: Arc<Topology>,
-    /// The administrator's limits.
+    /// The administrator's limits, as windows follow them.
     limits: SafetyLimits,
+    /// The administrator's limits that plans are judged by.
+    site_limits: SiteLimits,
 }
 
 impl RoundState {
@@ -117,6 +122,7 @@ impl RoundState {
             findings: SnapshotFindings::default(),
             nodes: NodeContext {
                 limits: SafetyLimits::from_config(&config.safety),
+                site_limits: SiteLimits::from_config(&config.safety),
                 ..NodeContext::default()
             },
             priorities: JobPriorities::default(),
@@ -141,6 +147,7 @@ impl RoundState {
     /// Sets the blackout that is on, or that comes next.
     pub fn set_blackout(&mut self, blackout: Option<BlackoutSpan>) {
         self.nodes.limits.set_blackout(blackout);
+        self.nodes.site_limits.blackout = blackout;
     }
 
     /// Whether these nodes are at several leaf switches.
@@ -174,6 +181,7 @@ impl RoundState {
         let notes = gaps::window_notes(snapshot, &self.config.gaps);
         self.findings = SnapshotFindings { beside, notes };
         self.record_types(snapshot, jobs);
+        let jobs = &*self.limited_jobs(jobs, now);
         self.priorities.ingest_jobs(jobs, config.planner.usage_half_life_secs, now);
         self.run_advisor(jobs, advice, now);
         self.settle_turns(jobs, now);
@@ -188,6 +196,7 @@ impl RoundState {
         constraints: RoundConstraints,
         now: UnixTime,
     ) -> RoundInput {
+        let facts = &*self.limited_jobs(facts, now);
         let gaps = extended_jobs::gaps_with_own(
             self.gaps_now(facts, now),
             facts,
@@ -231,8 +240,23 @@ impl RoundState {
             at: now,
             may_grow: constraints.may_grow && constraints.snapshot_is_trusted,
             drain: constraints.drain,
+            limits: self.limits_with_own(facts),
             notes,
         }
+    }
+
+    /// The jobs with the sizes and states that the administrator's limits allow.
+    fn limited_jobs<'f>(&self, facts: &'f [JobFacts], now: UnixTime) -> Cow<'f, [JobFacts]> {
+        let free = self.gaps.gaps.iter().filter(|gap| gap.holder.is_none()).count();
+        let context = LimitContext { limits: &self.nodes.site_limits, free, now };
+        let rotation = &self.priorities.rotation;
+        user_limits::within_limits(facts, context, |job| rotation.position_behind(job).is_some())
+    }
+
+    /// The administrator's limits, and the own nodes of main jobs, which do not count.
+    fn limits_with_own(&self, facts: &[JobFacts]) -> SiteLimits {
+        let own = facts.iter().flat_map(|facts| facts.location.own_places()).collect();
+        SiteLimits { own, ..self.nodes.site_limits.clone() }
     }
 
     /// Records how a job runs, and under which profile key.

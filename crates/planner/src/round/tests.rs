@@ -12,6 +12,7 @@ use infill_model::{
 use infill_slurm::fake::{FakeSlurm, pending_job};
 mod claims;
 mod extended;
+mod limits;
 mod objectives;
 mod plans;
 mod promises;

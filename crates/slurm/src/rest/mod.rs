@@ -1,6 +1,7 @@
 //! The client of slurmrestd, for all REST versions from v0.0.41 to v0.0.45.
 
 mod bad_records;
+mod commands;
 #[cfg(test)]
 mod conversation;
 mod convert;
@@ -30,6 +31,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+pub use self::commands::{CommandSlurm, SlurmCommands};
 pub(super) use self::token_source::TokenClaims;
 use async_trait::async_trait;
 

@@ -14,7 +14,7 @@ use super::record::{SharedNames, WireRecord};
 use super::record_list::{self, RecordList};
 
 /// Largest body that is read. 40,000 jobs of 5 to 9 kB each take 200 to 360 MB.
-const MAX_BODY_BYTES: usize = 512 * 1024 * 1024;
+pub(super) const MAX_BODY_BYTES: usize = 512 * 1024 * 1024;
 
 /// Most chunks that wait to be read. Each has tens of kilobytes.
 const MAX_PIECES: usize = 32;

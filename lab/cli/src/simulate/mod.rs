@@ -6,7 +6,7 @@ mod closed;
 mod command;
 mod document;
 mod order;
-mod page;
+pub(crate) mod page;
 pub(crate) mod setup;
 mod show;
 #[cfg(test)]

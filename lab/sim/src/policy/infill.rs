@@ -265,6 +265,12 @@ fn program_identity(job: &SimJob) -> ProgramIdentity {
     }
 }
 
+/// A number for the job's owner: limits of one user are kept by numbers.
+fn user_number(job: &SimJob) -> UserId {
+    let name = job.submitted.user.as_deref().unwrap_or(UNKNOWN_USER);
+    UserId(name.bytes().fold(0, |hash: u32, byte| hash.wrapping_mul(31).wrapping_add(byte.into())))
+}
+
 /// Samples a second per node at the job's smallest size.
 fn base_node_rate(job: &SimJob) -> f64 {
     job.submitted.curve.rate(job.submitted.min_nodes) / f64::from(job.submitted.min_nodes)
@@ -295,7 +301,7 @@ fn job_facts(job: &SimJob, declares: OwnerDeclaration, view: &PolicyView<'_>) ->
     };
     JobFacts {
         job: job.id,
-        user: UserId(0),
+        user: user_number(job),
         program: program_identity(job),
         sizes: AllowedSizes::Range { min: job.submitted.min_nodes, max: job.submitted.max_nodes },
         // The true costs, which a daemon learns at the first rescale.

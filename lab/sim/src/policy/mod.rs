@@ -50,7 +50,7 @@ pub struct Target {
 }
 
 /// Decides which jobs get the idle nodes.
-pub trait AllocationPolicy {
+pub trait AllocationPolicy: Send {
     /// Its name.
     fn name(&self) -> String;
 

@@ -14,7 +14,8 @@ pub(crate) use backfill::PlannedJob;
 pub use gpus::{GpusError, by_gpu};
 pub use idle::IdleQueue;
 pub use log::LogQueue;
-pub use observed::{ObservedQueue, QueueObserver};
+pub(crate) use observed::NO_JOB;
+pub use observed::{ObservedMoment, ObservedNodes, ObservedQueue, QueueObserver};
 
 /// A node by its number: the index of its name in natural order.
 pub(crate) type NodeIx = u32;
@@ -33,7 +34,7 @@ pub struct QueueChange {
 /// Nodes that one main job takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TakenNodes {
-    /// The job.
+    /// The job; 0 for what is not a job, such as a drained node of an observed queue.
     pub job: JobId,
     /// Its nodes.
     pub nodes: Vec<NodeIx>,

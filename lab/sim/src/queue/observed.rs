@@ -1,61 +1,81 @@
 //! A main queue that was observed at a running Slurm, snapshot by snapshot.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::backfill::PlannedJob;
 use super::{NodeIx, PlannedUse, QueueChange, TakenNodes};
 use infill_gaps::{NodeOccupancy, OccupancyState};
-use infill_model::{Job, JobId, NodeName, Snapshot};
+use infill_model::{Job, JobId, Node, NodeName, Snapshot};
 
 /// Stands for what keeps a node from being idle and is not a job: a state, a reservation.
-const NO_JOB: JobId = JobId(0);
+pub(crate) const NO_JOB: JobId = JobId(0);
 
 /// Ids of jobs that stand for reservations count down from here.
 const LAST_RESERVATION: u32 = u32::MAX;
 
-/// Records what the main queue does with the nodes of some partitions.
+/// Which nodes are observed.
+#[derive(Clone, Debug, Default)]
+pub struct ObservedNodes {
+    /// The partitions; empty for all.
+    pub partitions: BTreeSet<String>,
+    /// The names; empty for all.
+    pub names: BTreeSet<NodeName>,
+}
+
+impl ObservedNodes {
+    fn contains(&self, node: &Node) -> bool {
+        (self.partitions.is_empty() || node.partitions.iter().any(|p| self.partitions.contains(p)))
+            && (self.names.is_empty() || self.names.contains(&node.name))
+    }
+}
+
+/// Records what the main queue does with chosen nodes.
 #[derive(Clone, Debug, Default)]
 pub struct QueueObserver {
-    /// The partitions; empty for all.
-    partitions: BTreeSet<String>,
+    chosen: ObservedNodes,
     names: Vec<NodeName>,
     numbers: BTreeMap<NodeName, NodeIx>,
     /// Who uses each node; `None` for an idle one.
     users: Vec<Option<JobId>>,
     plan: Arc<Vec<PlannedJob>>,
+    /// What was recorded and not taken yet.
     moments: Vec<ObservedMoment>,
     span: Option<(i64, i64)>,
 }
 
 /// What changed from one snapshot to the next.
 #[derive(Clone, Debug)]
-struct ObservedMoment {
+pub struct ObservedMoment {
     change: QueueChange,
     /// The plan of backfill from then on.
     plan: Arc<Vec<PlannedJob>>,
 }
 
 impl QueueObserver {
-    /// An observer of these partitions, or of all nodes if there are none.
-    pub fn new(partitions: impl IntoIterator<Item = String>) -> QueueObserver {
-        QueueObserver { partitions: partitions.into_iter().collect(), ..QueueObserver::default() }
+    /// An observer of these nodes.
+    pub fn new(chosen: ObservedNodes) -> QueueObserver {
+        QueueObserver { chosen, ..QueueObserver::default() }
     }
 
-    /// Seconds between the first and the last snapshot.
-    pub fn observed_secs(&self) -> i64 {
-        self.span.map_or(0, |(start, end)| end - start)
+    /// The first and the last snapshot, s; `None` before the first.
+    pub fn time_span(&self) -> Option<(i64, i64)> {
+        self.span
     }
 
-    /// The number of recorded changes, which bounds the memory.
-    pub fn change_count(&self) -> usize {
-        self.moments.len()
+    /// The names of the nodes that were seen, by number.
+    pub fn node_names(&self) -> &[NodeName] {
+        &self.names
     }
 
-    /// Starts again, with the nodes as they are now.
+    /// Takes what was recorded since the last call.
+    pub fn take_moments(&mut self) -> Vec<ObservedMoment> {
+        std::mem::take(&mut self.moments)
+    }
+
+    /// Forgets everything but the choice of nodes.
     pub fn restart(&mut self) {
-        let fresh = QueueObserver::new(std::mem::take(&mut self.partitions));
-        *self = fresh;
+        *self = QueueObserver::new(std::mem::take(&mut self.chosen));
     }
 
     /// Records a snapshot. One that is not newer than the last one is left out.
@@ -84,7 +104,7 @@ impl QueueObserver {
         let mut freed = Vec::new();
         let mut taken: BTreeMap<JobId, Vec<NodeIx>> = BTreeMap::new();
         for (index, node) in snapshot.nodes.iter().enumerate() {
-            if !self.partitions.is_empty() && !node.partitions.iter().any(|p| self.partitions.contains(p)) {
+            if !self.chosen.contains(node) {
                 continue;
             }
             let user = match occupancy.state_at(index) {
@@ -137,12 +157,11 @@ impl QueueObserver {
         (!nodes.is_empty()).then_some(PlannedJob { job, start, nodes })
     }
 
-    /// The recording so far, to be replayed.
-    pub fn recorded_queue(&self) -> ObservedQueue {
+    /// A queue of these nodes without any moment. [`QueueObserver::take_moments`] gives what follows.
+    pub fn empty_queue(&self) -> ObservedQueue {
         ObservedQueue {
             names: self.names.clone(),
-            moments: self.moments.clone().into(),
-            next: 0,
+            moments: VecDeque::new(),
             plan: Arc::default(),
             first_planned: vec![None; self.names.len()],
             plan_number: 0,
@@ -158,12 +177,11 @@ fn reserved_nodes(snapshot: &Snapshot) -> BTreeSet<&NodeName> {
     ongoing.flat_map(|reservation| &reservation.nodes).collect()
 }
 
-/// Replays what a [`QueueObserver`] has recorded.
+/// Replays what a [`QueueObserver`] has recorded, and forgets what it has replayed.
 #[derive(Clone, Debug)]
 pub struct ObservedQueue {
     names: Vec<NodeName>,
-    moments: Arc<[ObservedMoment]>,
-    next: usize,
+    moments: VecDeque<ObservedMoment>,
     plan: Arc<Vec<PlannedJob>>,
     /// The first planned use of each node.
     first_planned: Vec<Option<PlannedUse>>,
@@ -172,6 +190,11 @@ pub struct ObservedQueue {
 }
 
 impl ObservedQueue {
+    /// Adds later moments.
+    pub(crate) fn append(&mut self, moments: Vec<ObservedMoment>) {
+        self.moments.extend(moments);
+    }
+
     pub(super) fn node_names(&self) -> &[NodeName] {
         &self.names
     }
@@ -181,14 +204,13 @@ impl ObservedQueue {
     }
 
     pub(super) fn next_change(&self) -> Option<i64> {
-        self.moments.get(self.next).map(|moment| moment.change.at)
+        self.moments.front().map(|moment| moment.change.at)
     }
 
     pub(super) fn advance(&mut self) -> Option<QueueChange> {
-        let moment = self.moments.get(self.next)?;
-        let change = moment.change.clone();
+        let moment = self.moments.pop_front()?;
         if !Arc::ptr_eq(&moment.plan, &self.plan) {
-            self.plan = moment.plan.clone();
+            self.plan = moment.plan;
             self.plan_number += 1;
             self.first_planned.fill(None);
             for planned in self.plan.iter() {
@@ -200,8 +222,7 @@ impl ObservedQueue {
                 }
             }
         }
-        self.next += 1;
-        Some(change)
+        Some(moment.change)
     }
 
     pub(super) fn planned_use(&self, node: NodeIx) -> Option<PlannedUse> {
@@ -217,7 +238,7 @@ impl ObservedQueue {
 mod tests {
     use super::*;
     use crate::queue::{Foresight, MainQueue};
-    use infill_model::{BaseState, Node, NodeState, NodeType, UnixTime};
+    use infill_model::{BaseState, NodeState, NodeType, UnixTime};
 
     /// A snapshot of three nodes of `main` and one of `other`. Each job has an id, nodes, and a planned start
     /// if it waits.
@@ -249,14 +270,19 @@ mod tests {
 
     #[test]
     fn changes_and_plans_are_replayed_as_they_were_seen() {
-        let mut observer = QueueObserver::new(["main".to_owned()]);
+        let partitions = BTreeSet::from(["main".to_owned()]);
+        let mut observer = QueueObserver::new(ObservedNodes { partitions, ..ObservedNodes::default() });
         observer.record_snapshot(&snapshot(100, &[(1, "n1,n2", None)]));
         observer.record_snapshot(&snapshot(110, &[(1, "n1,n2", None)]));
         observer.record_snapshot(&snapshot(120, &[(1, "n1,n2", None), (2, "n3", Some(150))]));
         observer.record_snapshot(&snapshot(120, &[]));
         observer.record_snapshot(&snapshot(150, &[(2, "n3", None)]));
-        assert_eq!((observer.observed_secs(), observer.change_count()), (50, 3));
-        let mut queue = MainQueue::Observed(observer.recorded_queue());
+        let mut recorded = observer.empty_queue();
+        let moments = observer.take_moments();
+        assert_eq!((observer.time_span(), moments.len()), (Some((100, 150)), 3));
+        assert!(observer.take_moments().is_empty(), "each moment is taken once");
+        recorded.append(moments);
+        let mut queue = MainQueue::Observed(recorded);
         assert_eq!((queue.time_span(), queue.node_names().len()), ((100, 150), 3), "x1 is not observed");
         let first = queue.advance().unwrap();
         assert_eq!((first.at, first.freed, first.taken), (100, vec![2], vec![]));
@@ -268,5 +294,13 @@ mod tests {
         assert_eq!((last.at, last.freed), (150, vec![0, 1]));
         assert_eq!(last.taken, [TakenNodes { job: JobId(2), nodes: vec![2] }]);
         assert_eq!((queue.next_change(), queue.window_end(2, Foresight::Backfill)), (None, None));
+    }
+
+    #[test]
+    fn nodes_are_chosen_by_name_too() {
+        let names = BTreeSet::from(["n2", "x1"].map(NodeName::new));
+        let mut observer = QueueObserver::new(ObservedNodes { names, ..ObservedNodes::default() });
+        observer.record_snapshot(&snapshot(100, &[]));
+        assert_eq!(observer.node_names(), ["n2", "x1"].map(NodeName::new));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::checked_job::{CheckedJob, NodeGaps, holds_node, top_rate};
 use super::recomputed_value::{self, RecomputedValue};
 use super::rules::Violation;
-use super::{guarantees, host_capacity};
+use super::{guarantees, host_capacity, site_limits};
 use crate::plan::space::{MAX_TIES, problem::PlanningProblem, steps::TimeSteps};
 use infill_model::{JobId, JobPlan, MalleableJob, NodeName, OptimalityProof, Plan, malleable::RateCurve};
 
@@ -43,6 +43,7 @@ pub fn check_plan(problem: &PlanningProblem<'_>, plan: &Plan) -> Result<(), Vec<
     check_objective(problem, &steps, plan, &facts, &mut found);
     host_capacity::check_hosts(problem, &steps, &facts, &mut found);
     check_given_once(plan, &mut found);
+    site_limits::check_site_limits(problem, &facts, &mut found);
     guarantees::check_guarantees(problem, &steps, plan, &facts, &mut found);
     for job in problem.jobs.iter().filter(|j| plan.job_plan(j.id).is_none()) {
         found.push(Violation::Missing { job: job.id });

@@ -7,7 +7,9 @@ mod host_capacity;
 mod host_shortage;
 pub(crate) mod recomputed_value;
 pub(crate) mod report;
+pub(crate) mod rule;
 pub(crate) mod rules;
+mod site_limits;
 
 #[cfg(test)]
 mod tests;

@@ -1,79 +1,9 @@
-//! The rules that a plan must keep, and the violations that the checker reports.
+//! The violations of rules that the checker reports.
 
 use std::fmt;
 
-use infill_model::words;
-use infill_model::{AllowedSizes, CpuMemory, JobId, NodeName, UnixTime};
-
-words! {
-    /// A rule that a plan must keep. Its word labels metrics.
-    pub enum Rule {
-        /// Jobs are sorted by id, and each occurs once.
-        Order = "order",
-        /// Every job is in the problem.
-        KnownJob = "known_job",
-        /// The plan is made for this moment and these steps.
-        Moment = "moment",
-        /// Voluntary changes keep within the budget.
-        Budget = "budget",
-        /// Forecasts for a later step use no more nodes than last through it.
-        ForecastNodes = "forecast_nodes",
-        /// The objective is the value of the plan without reluctance.
-        Objective = "objective",
-        /// The proven upper bound is not below the value of the plan.
-        Bound = "bound",
-        /// The plan falls no further short of the bound than its proof says.
-        Gap = "gap",
-        /// Every job has a plan.
-        Complete = "complete",
-        /// A job in the middle of a change is left alone.
-        Busy = "busy",
-        /// While infill is drained, no job gets nodes.
-        Drain = "drain",
-        /// A job that backs off gets no nodes.
-        BackOff = "back_off",
-        /// While growth is paused, no job gets new nodes.
-        Pause = "pause",
-        /// A job stays as it is for a while after a change.
-        MinStay = "min_stay",
-        /// A job that has its turn keeps its smallest size while its nodes last.
-        Turn = "turn",
-        /// A job reaches its promised rate while others have more than their minimum.
-        Promise = "promise",
-        /// The job allows the number of nodes.
-        Size = "size",
-        /// The job allows the numbers of nodes in its forecast.
-        ForecastSize = "forecast_size",
-        /// The rate is that of the job's profile.
-        Rate = "rate",
-        /// The profile has a rate on the job's nodes.
-        KnownRate = "known_rate",
-        /// The forecast is about the plan's steps.
-        ForecastSteps = "forecast_steps",
-        /// No node is given twice.
-        HeldOnce = "held_once",
-        /// Every node is a gap.
-        IsGap = "is_gap",
-        /// Every node lasts through the first step.
-        Window = "window",
-        /// No job starts in a window that is too short for it.
-        StartWindow = "start_window",
-        /// No job gets a node that it cannot use.
-        Excluded = "excluded",
-        /// No job gets a node of a job outside the problem.
-        Foreign = "foreign",
-        /// Each node of a job has as many places, on one host, as the job's block says.
-        Block = "block",
-        /// All nodes of a job are of one type.
-        OneType = "one_type",
-        /// No host's CPUs and memory are given out twice.
-        Host = "host",
-        /// The lead's node stays the first.
-        LeadFirst = "lead_first",
-        /// No lease passes the moment at which the node must be free.
-        Lease = "lease",
-    }
-}
+use super::rule::Rule;
+use infill_model::{AllowedSizes, CpuMemory, JobId, NodeName, UnixTime, UserId};
 
 /// A broken rule with the values that show it. Values are in weighted samples, rates in samples a second.
 #[derive(Clone, Debug, PartialEq)]
@@ -299,6 +229,31 @@ pub enum Violation {
         /// The node that breaks it.
         node: NodeName,
     },
+    /// Breaks [`Rule::AllowedNode`].
+    ForbiddenNode {
+        /// The job that breaks it.
+        job: JobId,
+        /// The node that breaks it.
+        node: NodeName,
+    },
+    /// Breaks [`Rule::Blackout`].
+    InBlackout {
+        /// The job that breaks it.
+        job: JobId,
+        /// The node that breaks it.
+        node: NodeName,
+    },
+    /// Breaks [`Rule::SiteLimit`].
+    AboveSiteLimit {
+        /// The key in `[safety]`.
+        key: &'static str,
+        /// The user whose jobs break it; `None` where all jobs count.
+        user: Option<UserId>,
+        /// The limit.
+        max: u32,
+        /// Jobs, or nodes counted in places.
+        count: usize,
+    },
 }
 
 impl Violation {
@@ -337,6 +292,9 @@ impl Violation {
             Violation::TooLittleOfHost { .. } => Rule::Host,
             Violation::LeadNotFirst { .. } => Rule::LeadFirst,
             Violation::LeaseTooLong { .. } => Rule::Lease,
+            Violation::ForbiddenNode { .. } => Rule::AllowedNode,
+            Violation::InBlackout { .. } => Rule::Blackout,
+            Violation::AboveSiteLimit { .. } => Rule::SiteLimit,
         }
     }
 
@@ -350,7 +308,8 @@ impl Violation {
             | Violation::TooManyForeseen { .. }
             | Violation::WrongObjective { .. }
             | Violation::WrongBound { .. }
-            | Violation::WrongGap { .. } => None,
+            | Violation::WrongGap { .. }
+            | Violation::AboveSiteLimit { .. } => None,
             Violation::Missing { job }
             | Violation::Disturbed { job }
             | Violation::RunsInDrain { job }
@@ -375,7 +334,9 @@ impl Violation {
             | Violation::OtherType { job, node }
             | Violation::TooLittleOfHost { job, node, .. }
             | Violation::LeadNotFirst { job, node }
-            | Violation::LeaseTooLong { job, node } => Some((*job, Some(node))),
+            | Violation::LeaseTooLong { job, node }
+            | Violation::ForbiddenNode { job, node }
+            | Violation::InBlackout { job, node } => Some((*job, Some(node))),
         }
     }
 }
@@ -429,35 +390,12 @@ impl fmt::Display for Violation {
                 "{} CPUs and {} MiB of its host are given out, but it has {} and {}",
                 takes.cpus, takes.memory_mib, available.cpus, available.memory_mib
             ),
+            Violation::AboveSiteLimit { key, user, max, count } => {
+                let whose = user.map_or_else(String::new, |user| format!(" for user {user}"));
+                write!(f, "{count} exceed the {max} that safety.{key} allows{whose}")
+            }
             Violation::OtherBlock { block, .. } => write!(f, "is not {block} places of one node"),
-            _ => f.write_str(self.fixed_message()),
-        }
-    }
-}
-
-impl Violation {
-    /// The message of a violation that needs no values.
-    fn fixed_message(&self) -> &'static str {
-        match self.rule() {
-            Rule::Order => "jobs are not sorted, or one occurs twice",
-            Rule::Moment => "it was made for another moment or other steps",
-            Rule::Complete => "is missing from the plan",
-            Rule::Busy => "is in the middle of a change and must be left alone",
-            Rule::Drain => "gets nodes although all jobs are to be parked",
-            Rule::BackOff => "gets nodes although it backs off",
-            Rule::Pause => "gets new nodes although growth is paused",
-            Rule::MinStay => "is changed although it was changed a moment ago",
-            Rule::Turn => "is parked although its turn has not ended",
-            Rule::ForecastSteps => "has a forecast for other steps",
-            Rule::IsGap => "is not a gap",
-            Rule::Window => "ends before the first step does",
-            Rule::StartWindow => "has a window too short to start in",
-            Rule::Excluded => "cannot be used by the job",
-            Rule::Foreign => "is held by a job that is not planned here",
-            Rule::OneType => "is of another type than the lead's node",
-            Rule::LeadFirst => "holds the lead, which must stay the first",
-            Rule::Lease => "has a lease past the end of its window",
-            other => other.word(),
+            _ => f.write_str(self.rule().fixed_message()),
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::rules::Rule;
+use super::rule::Rule;
 use super::{checked_job::CheckedJob, recomputed_value};
 use crate::plan::tests::random_worlds;
 use crate::plan::tests::worlds::*;
-use infill_model::TurnState;
+use infill_model::{BlackoutSpan, TurnState};
 use infill_testkit::effort;
 
 mod each_reason;
@@ -259,7 +259,70 @@ fn wrong_plans(rule: Rule) -> Vec<WrongPlan> {
             let lease = &mut p.jobs[0].nodes[0].lease_until;
             *lease = *lease + 1;
         })],
+        Rule::AllowedNode | Rule::Blackout | Rule::SiteLimit => wrong_by_site_limits(rule),
     }
+}
+
+/// A blackout that begins this many seconds from now.
+fn blackout(secs: i64) -> Option<BlackoutSpan> {
+    Some(BlackoutSpan { from: NOW + secs, to: NOW + 7200 })
+}
+
+/// Plans that break a limit of the administrator.
+fn wrong_by_site_limits(rule: Rule) -> Vec<WrongPlan> {
+    match rule {
+        Rule::AllowedNode => vec![
+            wrong(WAITS, |w| w.limits.allowed = Some([NodeName::from("n2")].into_iter().collect()), |_| ()),
+            wrong(PLACES, |w| w.limits.allowed = Some(Default::default()), |_| ()),
+        ],
+        // It is on, or begins before the lease ends.
+        Rule::Blackout => vec![
+            wrong(WAITS, |w| w.limits.blackout = blackout(-60), |_| ()),
+            wrong(RUNS, |w| w.limits.blackout = blackout(-60), |_| ()),
+            wrong(WAITS, |w| w.limits.blackout = blackout(900), |_| ()),
+        ],
+        _ => wrong_numbers(),
+    }
+}
+
+/// Plans with more nodes or jobs than the administrator allows, altogether or for one user.
+fn wrong_numbers() -> Vec<WrongPlan> {
+    vec![
+        wrong(WAITS, |w| w.limits.max_nodes = Some(1), |_| ()),
+        wrong(WAITS, |w| w.limits.max_nodes_a_user = Some(1), |_| ()),
+        wrong(ONE_EACH, |w| w.limits.max_jobs = Some(1), |_| ()),
+        wrong(ONE_EACH, |w| w.limits.max_jobs_a_user = Some(1), |_| ()),
+        // Places count, not blocks.
+        wrong(BLOCKS, |w| w.limits.max_nodes = Some(1), |_| ()),
+        // A busy job's nodes count first: the other job may have none beside them.
+        wrong(GROWS_BESIDE, |w| w.limits.max_nodes = Some(2), |_| ()),
+    ]
+}
+
+#[test]
+fn site_limits_leave_busy_jobs_and_own_nodes_alone() {
+    let busy = World::new(NODES, &["1 1-2 linear held=n1,n2 busy"]);
+    let plan = plan_without_solver(&busy.problem(), "test");
+    assert_eq!(plan.jobs[0].nodes.len(), 2);
+    let mut limited = busy.clone();
+    let SiteLimits { max_nodes, max_nodes_a_user, max_jobs, max_jobs_a_user, .. } = &mut limited.limits;
+    for limit in [max_nodes, max_nodes_a_user, max_jobs, max_jobs_a_user] {
+        *limit = Some(0);
+    }
+    limited.limits.allowed = Some(Default::default());
+    limited.limits.blackout = blackout(-60);
+    passes(&limited, &plan);
+    // The same for a job that is on its own nodes.
+    let mut own = World::new(RUNS.0, RUNS.1);
+    let plan = plan_without_solver(&own.problem(), "test");
+    own.limits = SiteLimits { own: ["n1", "n2"].map(NodeName::from).into_iter().collect(), ..limited.limits };
+    passes(&own, &plan);
+    // Each user is counted alone.
+    let mut users = World::new(ONE_EACH.0, ONE_EACH.1);
+    users.jobs[1].user = UserId(77);
+    users.limits.max_nodes_a_user = Some(1);
+    users.limits.max_jobs_a_user = Some(1);
+    passes(&users, &plan_without_solver(&users.problem(), "test"));
 }
 
 #[test]
@@ -380,6 +443,9 @@ fn violations_in_words() {
     host: job 1: node n1:1: 9 CPUs and 2000 MiB of its host are given out, but it has 8 and 2000
     lead_first: job 1: node n1: holds the lead, which must stay the first
     lease: job 1: node n2: has a lease past the end of its window
+    allowed_node: job 1: node n1: is not among the nodes of safety.nodes
+    blackout: job 1: node n2: is used in a blackout
+    site_limit: 2 exceed the 1 that safety.max_nodes allows
     ");
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod limits;
 pub(crate) mod options;
 pub(crate) mod problem;
 pub(crate) mod resource;
+pub(crate) mod site_limits;
 pub(crate) mod slots;
 pub(crate) mod step_table;
 pub(crate) mod steps;

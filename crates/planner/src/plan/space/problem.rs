@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::site_limits::SiteLimits;
 use infill_model::config::PlannerConfig;
 use infill_model::{Gap, GapSet, MalleableJob, NodeName, SchedulingState, Topology, UnixTime};
 
@@ -24,6 +25,8 @@ pub struct PlanningProblem<'a> {
     pub drain: bool,
     /// How switches connect the nodes, where that is known.
     pub topology: Option<&'a Topology>,
+    /// The administrator's limits; `None` for none. Only the checker reads them.
+    pub limits: Option<&'a SiteLimits>,
     /// The index of each node's gap, because gaps are looked up often.
     gap_index_by_node: FxHashMap<&'a NodeName, usize>,
 }
@@ -41,6 +44,7 @@ impl<'a> PlanningProblem<'a> {
         let may_grow = true;
         let drain = false;
         let topology = None;
+        let limits = None;
         PlanningProblem {
             now,
             gaps,
@@ -50,6 +54,7 @@ impl<'a> PlanningProblem<'a> {
             may_grow,
             drain,
             topology,
+            limits,
             gap_index_by_node,
         }
     }

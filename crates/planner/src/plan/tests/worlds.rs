@@ -1,7 +1,7 @@
 //! Small worlds from short texts, for the planner's tests.
 
 pub(crate) use crate::plan::{
-    Assignment, Milp, PlanningProblem, check_plan, explain_plan, last_resort,
+    Assignment, Milp, PlanningProblem, SiteLimits, check_plan, explain_plan, last_resort,
     placement::evaluate::evaluate_plan,
     plan_round, plan_without_solver,
     solver::{Limits, Solution, Solver, SolverError},
@@ -27,6 +27,7 @@ pub struct World {
     pub min_window_secs: f64,
     pub may_grow: bool,
     pub drain: bool,
+    pub limits: SiteLimits,
 }
 
 impl World {
@@ -40,6 +41,7 @@ impl World {
             min_window_secs: 60.0,
             may_grow: true,
             drain: false,
+            limits: SiteLimits::default(),
         };
         world.gaps.gaps.sort_by(|a, b| a.node.cmp(&b.node));
         world.set_holders();
@@ -78,6 +80,7 @@ impl World {
             PlanningProblem::new(NOW, &self.gaps, &self.jobs, &self.config, self.min_window_secs);
         problem.may_grow = self.may_grow;
         problem.drain = self.drain;
+        problem.limits = Some(&self.limits);
         problem
     }
 

@@ -2,10 +2,10 @@
 //! any network, and its content policy forbids that.
 
 mod charts;
-mod figure;
+pub(crate) mod figure;
 mod jobs;
 mod sentences;
-mod timeline;
+pub(crate) mod timeline;
 
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ pub(crate) struct PageInput<'a> {
 }
 
 /// Forbids everything that is not in the file.
-const CONTENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+pub(crate) const CONTENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The page as HTML.
 ///
@@ -87,6 +87,7 @@ fn page_figures(material: &PageInput<'_>, shown: &PolicyScore) -> Vec<PageFigure
     let document = material.document;
     let outcomes = material.outcomes;
     let span_secs = document.subject.span_secs;
+    let (unit, unit_secs) = LongDuration(span_secs).unit_with_secs();
     let jobs = jobs::JobComparison::from_outcomes(outcomes, shown);
     let work = [
         charts::series_figure(outcomes, shown, material.start, span_secs),
@@ -95,7 +96,17 @@ fn page_figures(material: &PageInput<'_>, shown: &PolicyScore) -> Vec<PageFigure
     ];
     let rest = [
         charts::gap_lengths_figure(material.gaps),
-        timeline::timeline_figure(shown, material.nodes, material.start, span_secs),
+        timeline::timeline_figure(&timeline::TimelineInput {
+            spans: &shown.timeline,
+            job_names: shown.jobs.iter().map(|job| (job.id, job.name.clone())).collect(),
+            node_names: material.nodes,
+            policy: &shown.policy,
+            start: material.start,
+            span_secs,
+            origin: "the log's start",
+            unit,
+            unit_secs,
+        }),
         charts::samples_figure(&jobs),
         charts::node_hours_figure(&jobs),
     ];

@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 
 use super::figure::PageFigure;
 use infill_model::{JobId, NodeName};
-use infill_present::{
-    charts::inline::{CellKind, RasterFigure, SeriesColour},
-    long_duration::LongDuration,
-};
-use infill_sim::{NodeSpan, PolicyScore};
+use infill_present::charts::inline::{CellKind, RasterFigure, SeriesColour};
+use infill_sim::NodeSpan;
 
 /// Most columns of the raster: about the pixels of a wide figure.
 const MAX_COLUMNS: usize = 900;
@@ -26,16 +23,33 @@ const MAX_DRAWING_BYTES: usize = 150_000;
 /// A cell's use: `None` for the main queue, `Some(None)` for an idle node, else the malleable job.
 type RasterCell = Option<Option<JobId>>;
 
-/// The jobs on the first nodes under a policy. `start` is the log's first moment, s.
-pub(crate) fn timeline_figure(
-    outcome: &PolicyScore,
-    names: &[NodeName],
-    start: i64,
-    span_secs: f64,
-) -> PageFigure {
+/// What a raster shows.
+pub(crate) struct TimelineInput<'a> {
+    /// Who was on the first nodes.
+    pub spans: &'a [NodeSpan],
+    /// The names of malleable jobs.
+    pub job_names: BTreeMap<JobId, String>,
+    /// The names of the nodes, by number.
+    pub node_names: &'a [NodeName],
+    /// The name of the policy.
+    pub policy: &'a str,
+    /// The first moment, s.
+    pub start: i64,
+    /// The seconds that it shows.
+    pub span_secs: f64,
+    /// What times are counted from, such as `the log's start`.
+    pub origin: &'a str,
+    /// The unit of times, such as `hour`.
+    pub unit: &'a str,
+    /// The seconds of this unit.
+    pub unit_secs: f64,
+}
+
+/// The jobs on the first nodes under a policy.
+pub(crate) fn timeline_figure(input: &TimelineInput<'_>) -> PageFigure {
     let mut columns = MAX_COLUMNS;
     loop {
-        let figure = raster_figure(outcome, names, start, span_secs, columns);
+        let figure = raster_figure(input, columns);
         if figure.drawing.len() <= MAX_DRAWING_BYTES || columns <= MIN_COLUMNS {
             return figure;
         }
@@ -43,47 +57,38 @@ pub(crate) fn timeline_figure(
     }
 }
 
-fn raster_figure(
-    outcome: &PolicyScore,
-    names: &[NodeName],
-    start: i64,
-    span_secs: f64,
-    columns: usize,
-) -> PageFigure {
-    let rows = rasterize_spans(&outcome.timeline, start, span_secs, columns);
-    let jobs: BTreeMap<JobId, &str> = outcome.jobs.iter().map(|j| (j.id, j.name.as_str())).collect();
+fn raster_figure(input: &TimelineInput<'_>, columns: usize) -> PageFigure {
+    let rows = rasterize_spans(input.spans, input.start, input.span_secs, columns);
     let used = number_jobs(&rows);
-    let (unit, unit_secs) = LongDuration(span_secs).unit_with_secs();
     let idle = CellKind { name: "idle".to_owned(), colour: SeriesColour::Grey };
     let held = used.iter().map(|(id, i)| CellKind {
-        name: jobs.get(id).map_or_else(|| id.to_string(), |name| (*name).to_owned()),
+        name: input.job_names.get(id).cloned().unwrap_or_else(|| id.to_string()),
         colour: SeriesColour::Of(*i),
     });
     let title = "Who is on the nodes";
     let cells = RasterFigure {
         title,
-        times: &format!("{unit}s since the log's start"),
-        end: span_secs / unit_secs,
+        times: &format!("{}s since {}", input.unit, input.origin),
+        end: input.span_secs / input.unit_secs,
         row: "node",
-        names: names.iter().take(rows.len()).map(|name| name.as_str().to_owned()).collect(),
+        names: input.node_names.iter().take(rows.len()).map(|name| name.as_str().to_owned()).collect(),
         cells: cell_kinds(&rows, &used),
         kinds: std::iter::once(idle).chain(held).collect(),
         is_named: used.len() <= SeriesColour::COUNT,
     };
-    let caption = raster_caption(outcome, rows.len(), used.len());
+    let caption = raster_caption(input.policy, rows.len(), used.len());
     PageFigure { title, caption, drawing: cells.to_html(), table: None }
 }
 
-fn raster_caption(outcome: &PolicyScore, nodes: usize, jobs: usize) -> String {
+fn raster_caption(policy: &str, nodes: usize, jobs: usize) -> String {
     let colours = if jobs > SeriesColour::COUNT {
         format!(" {jobs} jobs share {} colours; the name shows where you point.", SeriesColour::COUNT)
     } else {
         String::new()
     };
     format!(
-        "The first {nodes} nodes under {}: grey where a node is idle, coloured where a malleable job holds it, blank \
-         where the main queue does. Each cell shows who was there longest in its time.{colours}",
-        outcome.policy
+        "The first {nodes} nodes under {policy}: grey where a node is idle, coloured where a malleable job holds it, blank \
+         where the main queue does. Each cell shows who was there longest in its time.{colours}"
     )
 }
 
@@ -140,6 +145,20 @@ mod tests {
         NodeSpan { node, from, to, job }
     }
 
+    fn input(spans: &[NodeSpan]) -> TimelineInput<'_> {
+        TimelineInput {
+            spans,
+            job_names: BTreeMap::new(),
+            node_names: &[],
+            policy: "infill",
+            start: 0,
+            span_secs: 10.0 * MAX_COLUMNS as f64,
+            origin: "the log's start",
+            unit: "hour",
+            unit_secs: 3600.0,
+        }
+    }
+
     #[test]
     fn a_cell_shows_who_was_there_longest() {
         // 10 s a cell.
@@ -171,15 +190,15 @@ mod tests {
             let own = move |i: i64| span(node, i * 10, (i + 1) * 10, Some(JobId(node * 1000 + i as u32)));
             (0..MAX_COLUMNS as i64).map(own)
         });
-        let busy = PolicyScore { timeline: spans.collect(), ..PolicyScore::default() };
-        let figure = timeline_figure(&busy, &[], 0, 10.0 * MAX_COLUMNS as f64);
+        let busy: Vec<NodeSpan> = spans.collect();
+        let figure = timeline_figure(&input(&busy));
         assert!(figure.drawing.len() <= 250_000, "{}", figure.drawing.len());
         assert!(figure.caption.contains("The first 128 nodes"), "{}", figure.caption);
         assert!(figure.caption.contains("3584 jobs share 12 colours"), "{}", figure.caption);
         // A job and the main queue in turn on all of them: the raster keeps what columns it can.
         let spans = (0..128).flat_map(|node| (0..180).map(move |i| span(node, i * 50, i * 50 + 25, JOB)));
-        let calm = PolicyScore { timeline: spans.collect(), ..PolicyScore::default() };
-        let figure = timeline_figure(&calm, &[], 0, 10.0 * MAX_COLUMNS as f64);
+        let calm: Vec<NodeSpan> = spans.collect();
+        let figure = timeline_figure(&input(&calm));
         assert!(figure.drawing.len() <= MAX_DRAWING_BYTES, "{}", figure.drawing.len());
     }
 }
