@@ -226,8 +226,8 @@ pub(crate) fn forward_signal(child: &Child, signal: i32) {
     }
 }
 
-/// The arguments of the step's agent. `extra`: our own flags. They must come after the subcommand, wherever the
-/// global flags are, so they go just before the training command, which is the last `command_words` words.
+/// The arguments of the step's agent. `extra`: our own flags. They must come after the subcommand, wherever
+/// the global flags are, so they go just before the training command: the last `command_words` words.
 fn step_words(mut words: Vec<OsString>, command_words: usize, extra: Vec<OsString>) -> Vec<OsString> {
     let command = words.split_off(words.len().saturating_sub(command_words));
     if words.last().is_some_and(|word| word == "--") {
