@@ -146,9 +146,17 @@ fn describe_missing_proof(why: &IdentityError) -> String {
     if matches!(why, IdentityError::PlainTextToken { .. }) {
         return why_text;
     }
+    // A token is tried only where there is no MUNGE, or Slurm does without it.
+    let without_munge = match why {
+        IdentityError::Start { program, .. } | IdentityError::Failed { program, .. } => {
+            program.contains("scontrol")
+        }
+        _ => false,
+    };
+    let tried = if without_munge { "there is no MUNGE, and no Slurm token: " } else { "" };
     format!(
         "the daemon takes this only from those who prove who they are, and no proof is available here:\n  \
-         {why_text}\n\
+         {tried}{why_text}\n\
          Start munged on this machine. Where Slurm does without MUNGE, users must be able to run `scontrol token`."
     )
 }

@@ -25,10 +25,19 @@ fn every_command_answers_while_a_job_runs() {
         assert!(site.must("alice", &["infill", "explain", what]).contains(what), "explain {what}");
     }
     assert!(site.must("alice", &["infill", "jobs"]).contains("alice"), "users see the jobs as well");
+    let headline = site.must("alice", &["infill", "status", "--check"]);
+    assert!(headline.starts_with("ok: acting on 8 nodes; 1 job trains on 4 of 8 idle nodes"), "{headline}");
     assert_eq!(site.exec("alice", &["infill", "explain", "999999"]).status.code(), Some(5), "no such job");
     site.completes(job);
+    let script = "infill run sh -c 'echo it ran with $#' -- one two";
+    let words = ["sbatch", "--parsable", "-p", "infill", "-o", "/scratch/undashed", "--wrap", script];
+    let undashed: u32 = site.must("alice", &words).trim().parse().expect("a job's id");
+    assert_eq!(site.end_of(undashed, 60.0), "COMPLETED 0:0");
+    let output = site.must("alice", &["cat", "/scratch/undashed"]);
+    assert!(output.contains("it ran with 2"), "a command without -- before it: {output}");
     site.stop_daemon();
     assert_eq!(site.exec("alice", &["infill", "status"]).status.code(), Some(3), "no daemon");
+    assert_eq!(site.exec("alice", &["infill", "status", "--check"]).status.code(), Some(3), "unknown");
 }
 
 #[test]

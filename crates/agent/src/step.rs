@@ -3,6 +3,7 @@
 //! Slurm sends SIGTERM to steps as soon as it preempts a job, but to the batch shell only at the end of the
 //! grace time. So an agent that must leave quickly has to be a step.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::ExitStatusExt as _;
@@ -225,13 +226,23 @@ pub(crate) fn forward_signal(child: &Child, signal: i32) {
     }
 }
 
+/// The arguments of the step's agent. `extra`: our own flags. They must come after the subcommand, wherever
+/// the global flags are, so they go just before the training command: the last `command_words` words.
+fn step_words(mut words: Vec<OsString>, command_words: usize, extra: Vec<OsString>) -> Vec<OsString> {
+    let command = words.split_off(words.len().saturating_sub(command_words));
+    if words.last().is_some_and(|word| word == "--") {
+        words.pop();
+    }
+    words.extend(extra);
+    words.push("--".into());
+    words.extend(command);
+    words
+}
+
 /// The command that starts the agent's step. `gpus`: how many GPUs the step asks for, if the job has not
 /// requested any.
 fn srun_command(args: &RunArgs, home: &Path, gpus: Option<u32>) -> io::Result<std::process::Command> {
-    let mut words = std::env::args_os().skip(1).collect::<Vec<_>>();
-    // Our flags must come after the subcommand, wherever the global flags are. So they go just before the
-    // `--` of the command.
-    let command_start = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let given: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut extra = vec!["--in-step".into(), "--home".into(), home.into()];
     for (flag, fd) in [("--output-file", libc::STDOUT_FILENO), ("--error-file", libc::STDERR_FILENO)] {
         if let Some(path) = output_file_of(fd) {
@@ -239,7 +250,7 @@ fn srun_command(args: &RunArgs, home: &Path, gpus: Option<u32>) -> io::Result<st
             extra.push(path.into_os_string());
         }
     }
-    words.splice(command_start..command_start, extra);
+    let words = step_words(given, args.common.command.len(), extra);
     let mut srun = std::process::Command::new("srun");
     srun.args(SRUN_OPTIONS)
         .args(["--nodes=1", "--ntasks=1"])
@@ -305,6 +316,15 @@ mod tests {
 
     use super::*;
     use infill_testkit::{clock::StoppedClock, write_script};
+
+    #[test]
+    fn our_flags_come_before_the_command_whether_dashes_were_given_or_not() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let step = |line: &str, command: usize| step_words(words(line), command, words("--in-step --home h"));
+        let expected = words("--url u run --grace 9 --in-step --home h -- python t.py -- x");
+        assert_eq!(step("--url u run --grace 9 -- python t.py -- x", 4), expected);
+        assert_eq!(step("--url u run --grace 9 python t.py -- x", 4), expected);
+    }
 
     #[test]
     fn a_step_that_ended_too_early_is_followed_by_another() {

@@ -101,8 +101,8 @@ impl StatusHeadline {
         let StatusNumbers { nodes, idle, held, training, waiting } = self.numbers;
         let nodes = counted_noun(nodes as u64, "node");
         let idle_nodes = counted_noun(idle as u64, "idle node");
+        let are = if idle == 1 { "is" } else { "are" };
         if self.mode == DaemonMode::Observe {
-            let are = if idle == 1 { "is" } else { "are" };
             return format!("observing {nodes}: {idle} {are} idle");
         }
         let waits = match waiting {
@@ -111,7 +111,8 @@ impl StatusHeadline {
             n => format!(", {n} wait"),
         };
         let jobs = match training {
-            0 if held == 0 => format!("no job trains on {idle_nodes}{waits}"),
+            0 if held == 0 => format!("{idle} {are} idle, and no job trains{waits}"),
+            0 => format!("no job trains, and {held} of {idle_nodes} are held{waits}"),
             1 => format!("1 job trains on {held} of {idle_nodes}{waits}"),
             n => format!("{n} jobs train on {held} of {idle_nodes}{waits}"),
         };
@@ -214,7 +215,7 @@ mod tests {
         let observing = DaemonStatus { mode: DaemonMode::Observe, ..healthy() };
         insta::assert_snapshot!(headline(observing), @"0 observing 5 nodes: 3 are idle; nothing is changed; no problem");
         let empty = DaemonStatus { nodes: vec![], jobs: vec![], ..healthy() };
-        insta::assert_snapshot!(headline(empty), @"0 ok: acting on 0 nodes; no job trains on 0 idle nodes; no problem");
+        insta::assert_snapshot!(headline(empty), @"0 ok: acting on 0 nodes; 0 are idle, and no job trains; no problem");
         let new = DaemonStatus { last_round: None, started_at: samples::NOW, ..healthy() };
         insta::assert_snapshot!(headline(new), @"1 starting: no round has ended yet");
     }
