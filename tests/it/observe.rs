@@ -17,12 +17,12 @@ fn number(report: &Value, key: &str) -> f64 {
 /// Somebody whom Slurm's accounting does not know.
 const NOBODY: [&str; 6] = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"];
 
-/// Observes as nobody.
+/// Observes as a user without an account.
 fn observe(site: &Site, words: &[&str]) -> String {
     site.must("root", &[&NOBODY[..], &["infill", "observe", "--every", "1"], words].concat())
 }
 
-/// Observes as nobody, and returns why that fails.
+/// Observes as a user without an account, and returns why that fails.
 fn refused(site: &Site, words: &[&str]) -> String {
     let out = site.exec("root", &[&NOBODY[..], &["infill", "observe"], words].concat());
     assert_eq!(out.status.code(), Some(1), "{out:?}");
