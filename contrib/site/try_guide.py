@@ -7,7 +7,7 @@ they run in the minicluster of INFILL_MINICLUSTER_DIR, as that user and in that 
 
 A comment before a block says more:
 
-    <!-- try: until REGEX -->    repeat until the output matches, for two minutes
+    <!-- try: until REGEX -->    repeat until the output matches, for five minutes
     <!-- try: background -->     the command keeps running. It is stopped at the end, or by the next of this kind
     <!-- try: alone -->          what runs in the background is stopped before
     <!-- try: elsewhere WHY -->  not here: WHY names what runs it
@@ -37,7 +37,7 @@ BLOCK = re.compile(
 )
 
 #: Time for a command, for what a block waits for, and for a background command to begin, seconds.
-COMMAND_SECS, UNTIL_SECS, BEGIN_SECS = 300.0, 150.0, 4.0
+COMMAND_SECS, UNTIL_SECS, BEGIN_SECS = 300.0, 300.0, 4.0
 
 
 @dataclasses.dataclass
