@@ -300,7 +300,7 @@ check_dependencies() (
 check_packages() { contrib/packaging/check --binary "${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill"; }
 
 # The site of the documents, with all links checked.
-check_site() { contrib/site/build; }
+check_site() { python3 -B -m unittest discover -q -s contrib/site/tests && contrib/site/build; }
 
 check_python() {
     local flaky

@@ -66,6 +66,9 @@ def job_life() -> Picture:
         y = 90 + i * step
         p.text(left - 14, y + 22, name, "ink bold", "end")
         p.bar(left, y, 800, 34, "idle")
+    marks = ((100, "starts"), (190, "grows"), (395, "shrinks"), (505, "is parked"), (655, "goes on"), (790, "ends"))
+    for x, words in marks:
+        p.mark(left + x, 72, 240, words)
     p.bar(left, 90, 90, 34, "main", "main job")
     p.bar(left + 100, 90, 400, 34, "ours", "lead")
     p.bar(left + 190, 90 + step, 200, 34, "ours", "wing")
@@ -75,14 +78,11 @@ def job_life() -> Picture:
     p.bar(left + 510, 90 + 2 * step, 140, 34, "main", "main job")
     p.bar(left + 660, 90, 130, 34, "ours", "lead")
     p.bar(left + 660, 90 + step, 130, 34, "ours", "wing")
-    marks = ((100, "starts"), (190, "grows"), (395, "shrinks"), (505, "is parked"), (655, "goes on"), (790, "ends"))
-    for x, words in marks:
-        p.mark(left + x, 72, 240, words)
     p.text(left - 14, 276, "nodes", "soft small", "end")
     for x, w, words in ((0, 100, "0, held"), (100, 90, "1"), (190, 205, "3"), (395, 110, "2"), (505, 150, "0, held"), (655, 135, "2")):
         p.text(left + x + w / 2, 276, words, "ink", "middle")
     p.text(left - 14, 302, "gen.", "soft small", "end")
-    for x, w, words in ((100, 90, "0"), (190, 205, "1"), (395, 110, "2"), (655, 135, "3")):
+    for x, w, words in ((100, 90, "1"), (190, 205, "2"), (395, 110, "3"), (655, 135, "4")):
         p.text(left + x + w / 2, 302, words, "ink", "middle")
     p.text(left, 336, "At each mark the command saves, exits with code 0, and starts again with new ranks. No step is lost or made twice.", "soft small")
     return p
@@ -110,8 +110,8 @@ def main_job() -> Picture:
     p.text(20, 290, "n1", "ink")
     p.bar(140, 268, 300, 34, "ours", "")
     p.bar(440, 268, 130, 34, "warm", "saves too")
-    p.bar(570, 268, 110, 34, "plain", "starts again")
-    p.bar(680, 268, 220, 34, "ours", "training on n1 alone")
+    p.bar(570, 268, 86, 34, "plain", "starts again")
+    p.bar(664, 268, 236, 34, "ours", "training on n1 alone")
     p.mark(440, 214, 320, "")
     p.text(440, 338, "a main job takes n2", "ink small", "middle")
     p.mark(660, 214, 320, "")
