@@ -30,6 +30,7 @@ MOST_BYTES = 300_000
 
 #: Targets of links, in text and in pictures.
 LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?(?P<after>\))")
+CODE = re.compile(r"`[^`]+`")
 ITEM = re.compile(r"(?P<mark>[-*]|\d+\.) +")
 FENCE = re.compile(r" *(```+|~~~+)")
 
@@ -204,9 +205,14 @@ def _spaced(markdown: str) -> str:
                     lines.append("\n")
             elif not before.strip() or line[0] in "#|`":
                 inside = 0
-        lines.append(line)
+        lines.append(_without_escapes(line) if line.startswith("|") and not is_code else line)
         before = line
     return "".join(lines)
+
+
+def _without_escapes(row: str) -> str:
+    """A row of a table: a forge wants `\\|` in code, which MkDocs would show as it is."""
+    return CODE.sub(lambda code: code[0].replace("\\|", "|"), row)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes pictures of pages: browser.py URL NAME[:dark|:phone|:high]…
+"""Takes pictures of pages: browser.py URL NAME[:dark|:phone|:high|:low]…
 
 Opens the address in Chromium by chromedriver, waits until the page has drawn itself, and writes docs/images/NAME.png for
 each name.
@@ -22,7 +22,7 @@ import urllib.request
 IMAGES = pathlib.Path(__file__).resolve().parents[3] / "docs/images"
 
 #: Width and height of each kind of picture, pixels.
-SIZES = {"light": (1280, 900), "dark": (1280, 900), "phone": (390, 844), "high": (1100, 1400)}
+SIZES = {"light": (1280, 900), "dark": (1280, 900), "phone": (390, 844), "high": (1100, 1400), "low": (1100, 860)}
 
 #: Time for a page to ask the daemon and to draw, seconds.
 DRAW_SECS = 8.0

@@ -151,12 +151,8 @@ Who may use a route:
     /// Description and method of the route with this path.
     fn description(path: &str) -> (String, &'static str) {
         let at = SOURCE.find(&format!("= {path:?};")).unwrap_or_else(|| panic!("{path} has no constant"));
-        let above: Vec<&str> = SOURCE[..at]
-            .lines()
-            .rev()
-            .skip(1)
-            .map_while(|line| line.strip_prefix("/// "))
-            .collect();
+        let above: Vec<&str> =
+            SOURCE[..at].lines().rev().skip(1).map_while(|line| line.strip_prefix("/// ")).collect();
         let words = above.into_iter().rev().collect::<Vec<_>>().join(" ");
         let method = if words.contains("(`POST`)") { "POST" } else { "GET" };
         let words = words.split(", as a pattern").next().unwrap_or_default();
