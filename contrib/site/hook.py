@@ -135,7 +135,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     from mkdocs.structure.files import File
 
     _sources.clear()
-    waiting = []
+    waiting: list[pathlib.Path] = []
     for file in files.documentation_pages():
         path = DOCUMENTS / file.src_uri
         _sources[file.src_uri] = path

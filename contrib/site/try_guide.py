@@ -63,7 +63,10 @@ class Trial:
     def _command(self, text: str) -> list[str]:
         options = self.options
         if options.port:
-            text = text.replace("[daemon]\n", f'[agent]\nurl = "http://127.0.0.1:{options.port}"\n[daemon]\nlisten = "127.0.0.1:{options.port}"\n')
+            text = text.replace(
+                "[daemon]\n",
+                f'[agent]\nurl = "http://127.0.0.1:{options.port}"\n[daemon]\nlisten = "127.0.0.1:{options.port}"\n',
+            )
         if not options.user:
             return ["bash", "-eu", "-o", "pipefail", "-c", f"{self.functions}\n{text}"]
         settings = "".join(f"export {shlex.quote(setting)}\n" for setting in options.env)

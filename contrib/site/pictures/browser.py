@@ -34,10 +34,17 @@ class Browser:
     def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.driver = subprocess.Popen(["chromedriver", f"--port={self.port}"], **quiet)
+        self.driver = subprocess.Popen(
+            ["chromedriver", f"--port={self.port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self.profile = tempfile.TemporaryDirectory()
-        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={self.profile.name}"]
+        flags = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={self.profile.name}",
+        ]
         wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": flags}}}}
         self.session = ""
         for _ in range(50):
@@ -64,7 +71,13 @@ class Browser:
     def show_as(self, kind: str) -> None:
         """Sets the screen and the reader's preference."""
         width, height = SIZES[kind]
-        self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=kind == "phone")
+        self.command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=kind == "phone",
+        )
         scheme = "dark" if kind == "dark" else "light"
         self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 

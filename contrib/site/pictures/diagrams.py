@@ -19,8 +19,23 @@ def loop() -> Picture:
     p.box(760, 110, 120, 76, "Act", ("pin, release,", "shrink, cancel"), "ours")
     for x in (150, 335, 520, 705):
         p.arrow((x, 148), (x + 55, 148))
-    p.arrow((820, 110), (820, 50), (85, 50), (85, 110), words="as an Operator, on jobs of the partition infill only", at=(452, 42))
-    p.box(575, 238, 305, 72, "Training on the nodes", ("infill's agent starts it, asks it to save,", "and starts it again at another size"), "warm")
+    p.arrow(
+        (820, 110),
+        (820, 50),
+        (85, 50),
+        (85, 110),
+        words="as an Operator, on jobs of the partition infill only",
+        at=(452, 42),
+    )
+    p.box(
+        575,
+        238,
+        305,
+        72,
+        "Training on the nodes",
+        ("infill's agent starts it, asks it to save,", "and starts it again at another size"),
+        "warm",
+    )
     p.arrow((820, 186), (820, 238), words="orders", at=(848, 216))
     p.arrow((575, 274), (455, 274), (455, 186), words="samples a second, cost of changes", at=(345, 279))
     return p
@@ -28,7 +43,12 @@ def loop() -> Picture:
 
 def protocols() -> Picture:
     """Who connects to whom."""
-    p = Picture("protocols", 920, 470, "Who connects to whom: commands, browsers and agents reach the daemon's port; the daemon reaches slurmrestd and its store.")
+    p = Picture(
+        "protocols",
+        920,
+        470,
+        "Who connects to whom: commands, browsers and agents reach the daemon's port; the daemon reaches slurmrestd and its store.",
+    )
     p.frame(340, 30, 250, 410, "daemon's host")
     p.box(370, 150, 190, 84, "infill serve", ("user infill", "listens at 6810/tcp"), "ours")
     p.box(370, 300, 190, 56, "slurmrestd", ("of its own, user infill",), "plain")
@@ -60,7 +80,12 @@ def protocols() -> Picture:
 
 def job_life() -> Picture:
     """One job from its submission to its end."""
-    p = Picture("job-life", 920, 360, "One job's life: it waits, starts on one node, grows to three, shrinks for a main job, is parked, and goes on to its end.")
+    p = Picture(
+        "job-life",
+        920,
+        360,
+        "One job's life: it waits, starts on one node, grows to three, shrinks for a main job, is parked, and goes on to its end.",
+    )
     left, rows, step = 90, ("n1", "n2", "n3"), 46
     for i, name in enumerate(rows):
         y = 90 + i * step
@@ -79,18 +104,35 @@ def job_life() -> Picture:
     p.bar(left + 660, 90, 130, 34, "ours", "lead")
     p.bar(left + 660, 90 + step, 130, 34, "ours", "wing")
     p.text(left - 14, 276, "nodes", "soft small", "end")
-    for x, w, words in ((0, 100, "0, held"), (100, 90, "1"), (190, 205, "3"), (395, 110, "2"), (505, 150, "0, held"), (655, 135, "2")):
+    for x, w, words in (
+        (0, 100, "0, held"),
+        (100, 90, "1"),
+        (190, 205, "3"),
+        (395, 110, "2"),
+        (505, 150, "0, held"),
+        (655, 135, "2"),
+    ):
         p.text(left + x + w / 2, 276, words, "ink", "middle")
     p.text(left - 14, 302, "gen.", "soft small", "end")
     for x, w, words in ((100, 90, "1"), (190, 205, "2"), (395, 110, "3"), (655, 135, "4")):
         p.text(left + x + w / 2, 302, words, "ink", "middle")
-    p.text(left, 336, "At each mark the command saves, exits with code 0, and starts again with new ranks. No step is lost or made twice.", "soft small")
+    p.text(
+        left,
+        336,
+        "At each mark the command saves, exits with code 0, and starts again with new ranks. No step is lost or made twice.",
+        "soft small",
+    )
     return p
 
 
 def main_job() -> Picture:
     """What happens when a main job comes."""
-    p = Picture("main-job", 920, 380, "A planned start finds its nodes free; an unplanned one waits at most for the time to save.")
+    p = Picture(
+        "main-job",
+        920,
+        380,
+        "A planned start finds its nodes free; an unplanned one waits at most for the time to save.",
+    )
     p.text(20, 34, "Planned by backfill: infill leaves before", "ink bold")
     p.bar(140, 58, 420, 34, "ours", "training on n1 and n2")
     p.bar(560, 58, 110, 34, "warm", "saves, leaves")
@@ -116,23 +158,47 @@ def main_job() -> Picture:
     p.text(440, 338, "a main job takes n2", "ink small", "middle")
     p.mark(660, 214, 320, "")
     p.text(660, 338, "and starts after saving and clean-up", "ink small", "middle")
-    p.text(20, 366, "preempt_leave_secs sets the two seconds. Slurm looks again at its queue when the epilog ends.", "soft small")
+    p.text(
+        20,
+        366,
+        "preempt_leave_secs sets the two seconds. Slurm looks again at its queue when the epilog ends.",
+        "soft small",
+    )
     return p
 
 
 def crates() -> Picture:
     """The crates and what they may do."""
-    p = Picture("crates", 920, 430, "The crates: a pure core that computes, edges to Slurm, database and agents, and the program around them.")
+    p = Picture(
+        "crates",
+        920,
+        430,
+        "The crates: a pure core that computes, edges to Slurm, database and agents, and the program around them.",
+    )
     p.frame(20, 20, 880, 70, "program")
     p.box(330, 34, 120, 44, "src/", (), "plain")
     p.box(470, 34, 120, 44, "lab/cli", (), "plain")
     p.box(610, 34, 120, 44, "present", (), "plain")
     p.text(140, 62, "one file a subcommand", "soft small")
     p.frame(20, 110, 880, 90, "loops and edges: network, files, clocks")
-    for i, (name, what) in enumerate((("daemon", "rounds, HTTP"), ("agent", "on the nodes"), ("slurm", "REST, scontrol"), ("store", "SQLite, PostgreSQL"), ("traces", "logs of others"))):
+    for i, (name, what) in enumerate(
+        (
+            ("daemon", "rounds, HTTP"),
+            ("agent", "on the nodes"),
+            ("slurm", "REST, scontrol"),
+            ("store", "SQLite, PostgreSQL"),
+            ("traces", "logs of others"),
+        )
+    ):
         p.box(40 + i * 172, 138, 152, 50, name, (what,), "warm")
     p.frame(20, 220, 880, 186, "pure core: no I/O, no async, no clock, no randomness")
-    first = (("planner", "plan and its check"), ("lifecycle", "state machine of a job"), ("advisor", "rates, curves, probes"), ("gaps", "windows, survival"), ("sim", "replays logs"))
+    first = (
+        ("planner", "plan and its check"),
+        ("lifecycle", "state machine of a job"),
+        ("advisor", "rates, curves, probes"),
+        ("gaps", "windows, survival"),
+        ("sim", "replays logs"),
+    )
     for i, (name, what) in enumerate(first):
         p.box(40 + i * 172, 252, 152, 56, name, (what,), "ours")
     p.box(126, 332, 324, 56, "model", ("ids, snapshots, plans, reports, configuration",), "ours")
@@ -144,16 +210,47 @@ def crates() -> Picture:
 
 def planner() -> Picture:
     """How a plan comes about."""
-    p = Picture("planner", 920, 520, "How a plan comes about: options, search, proof, solver if needed, placement, check, and the last resort.")
+    p = Picture(
+        "planner",
+        920,
+        520,
+        "How a plan comes about: options, search, proof, solver if needed, placement, check, and the last resort.",
+    )
     p.box(30, 30, 250, 62, "Is the snapshot trusted?", ("unreadable records, stale plans …",), "warm")
-    p.box(350, 30, 540, 62, "no: nothing starts or grows", ("who must leave still leaves, by the last trusted snapshot",), "bad")
+    p.box(
+        350,
+        30,
+        540,
+        62,
+        "no: nothing starts or grows",
+        ("who must leave still leaves, by the last trusted snapshot",),
+        "bad",
+    )
     p.arrow((280, 61), (350, 61))
     p.arrow((155, 92), (155, 124), words="yes", at=(178, 112))
-    p.box(30, 124, 250, 72, "Options of each job", ("allowed sizes, execution plans,", "node types, whose turn it is"), "ours")
-    p.box(350, 124, 250, 72, "Gains and costs", ("rates by size, seconds of a change,", "how long each gap lasts"), "ours")
+    p.box(
+        30,
+        124,
+        250,
+        72,
+        "Options of each job",
+        ("allowed sizes, execution plans,", "node types, whose turn it is"),
+        "ours",
+    )
+    p.box(
+        350, 124, 250, 72, "Gains and costs", ("rates by size, seconds of a change,", "how long each gap lasts"), "ours"
+    )
     p.arrow((350, 160), (280, 160))
     p.arrow((155, 196), (155, 226))
-    p.box(30, 226, 250, 72, "Search without a solver", ("prices of nodes, exchanges,", "branch and bound for few jobs"), "ours")
+    p.box(
+        30,
+        226,
+        250,
+        72,
+        "Search without a solver",
+        ("prices of nodes, exchanges,", "branch and bound for few jobs"),
+        "ours",
+    )
     p.arrow((280, 262), (350, 262))
     p.box(350, 226, 250, 72, "Proved within 0.1 %?", ("of the best possible plan",), "warm")
     p.arrow((600, 262), (660, 262), words="no", at=(628, 254))
@@ -182,14 +279,30 @@ def sweep() -> Picture:
     for row, x, w in mains:
         p.bar(x, 50 + row * 48, w, 36, "main", "main job")
     trials = (
-        (0, 324, 140, 4), (0, 468, 146, 7), (1, 80, 116, 2), (1, 534, 100, 8), (1, 638, 120, 10), (1, 762, 128, 12),
-        (2, 204, 130, 3), (2, 338, 110, 5), (2, 452, 104, 6), (2, 764, 126, 13), (3, 80, 140, 1), (3, 224, 132, 2), (3, 624, 130, 9), (3, 758, 132, 11),
+        (0, 324, 140, 4),
+        (0, 468, 146, 7),
+        (1, 80, 116, 2),
+        (1, 534, 100, 8),
+        (1, 638, 120, 10),
+        (1, 762, 128, 12),
+        (2, 204, 130, 3),
+        (2, 338, 110, 5),
+        (2, 452, 104, 6),
+        (2, 764, 126, 13),
+        (3, 80, 140, 1),
+        (3, 224, 132, 2),
+        (3, 624, 130, 9),
+        (3, 758, 132, 11),
     )
     for row, x, w, number in trials:
         kind = "second" if number in (5, 6, 12) else "ours"
         p.bar(x, 50 + row * 48, w, 36, kind, f"trial {number}")
     p.text(80, 34, "time →", "soft small")
-    for x, kind, words in ((80, "ours", "a trial that runs on"), (330, "second", "a trial that is pruned early"), (620, "main", "the main queue, undisturbed")):
+    for x, kind, words in (
+        (80, "ours", "a trial that runs on"),
+        (330, "second", "a trial that is pruned early"),
+        (620, "main", "the main queue, undisturbed"),
+    ):
         p.bar(x, 262, 22, 22, kind)
         p.text(x + 32, 278, words, "ink small")
     p.text(80, 314, "Trial 2 saved and left n2 for a main job, and went on from there on n4.", "soft small")
@@ -198,7 +311,12 @@ def sweep() -> Picture:
 
 def change() -> Picture:
     """The two ways to change a size."""
-    p = Picture("change", 920, 330, "Two ways to change size: all save and start again, or the processes stay alive while new ones warm up.")
+    p = Picture(
+        "change",
+        920,
+        330,
+        "Two ways to change size: all save and start again, or the processes stay alive while new ones warm up.",
+    )
     p.text(20, 34, "Restart: any program that saves and goes on", "ink bold")
     for i, name in enumerate(("worker 0", "worker 1")):
         p.text(20, 76 + i * 42, name, "ink small")
@@ -224,7 +342,12 @@ def change() -> Picture:
 
 def adoption() -> Picture:
     """From observing to acting."""
-    p = Picture("adoption", 920, 190, "From observing to acting: observe, install, canary nodes, all nodes. Each step can be undone.")
+    p = Picture(
+        "adoption",
+        920,
+        190,
+        "From observing to acting: observe, install, canary nodes, all nodes. Each step can be undone.",
+    )
     steps = (
         ("1. Observe", ("infill observe", "nothing is changed"), "plain"),
         ("2. Install", ("mode = observe", "plans, does nothing"), "plain"),
@@ -235,7 +358,14 @@ def adoption() -> Picture:
         p.box(20 + i * 228, 40, 196, 84, title, lines, kind)
         if i:
             p.arrow((20 + i * 228 - 32, 82), (20 + i * 228, 82))
-    p.arrow((802, 124), (802, 150), (346, 150), (346, 124), words="infill drain, or mode = observe: back within a round", at=(574, 170))
+    p.arrow(
+        (802, 124),
+        (802, 150),
+        (346, 150),
+        (346, 124),
+        words="infill drain, or mode = observe: back within a round",
+        at=(574, 170),
+    )
     return p
 
 

@@ -35,7 +35,21 @@ def main() -> None:
         names = ",".join(f"n{node + 1}" for node in sorted(nodes))
         limit = datetime.timedelta(hours=int(secs // 3600) + 1)
         row = (job, f"u{job % 5}", "physics", "main", moment(submit), moment(start), moment(start + secs))
-        print("|".join(map(str, (*row, f"{limit.seconds // 3600:02}:00:00", size, names, f"cpu={size * 64},node={size}", "COMPLETED"))))
+        print(
+            "|".join(
+                map(
+                    str,
+                    (
+                        *row,
+                        f"{limit.seconds // 3600:02}:00:00",
+                        size,
+                        names,
+                        f"cpu={size * 64},node={size}",
+                        "COMPLETED",
+                    ),
+                )
+            )
+        )
 
 
 if __name__ == "__main__":

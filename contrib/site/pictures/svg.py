@@ -27,18 +27,25 @@ class Picture:
 
     def __init__(self, name: str, width: int, height: int, words: str) -> None:
         self.name, self.width, self.height = name, width, height
-        self.parts = [f"<title>{escape(words)}</title>", f'<rect class="paper" width="{width}" height="{height}" rx="8"/>']
+        self.parts = [
+            f"<title>{escape(words)}</title>",
+            f'<rect class="paper" width="{width}" height="{height}" rx="8"/>',
+        ]
 
     def text(self, x: float, y: float, words: str, kind: str = "ink", anchor: str = "start") -> None:
         """A line of text. `kind` has classes of the style."""
         self.parts.append(f'<text x="{x}" y="{y}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>')
 
-    def lines(self, x: float, y: float, lines: list[str], kind: str = "ink", anchor: str = "start", step: int = 18) -> None:
+    def lines(
+        self, x: float, y: float, lines: list[str], kind: str = "ink", anchor: str = "start", step: int = 18
+    ) -> None:
         """Lines of text below each other."""
         for i, words in enumerate(lines):
             self.text(x, y + i * step, words, kind, anchor)
 
-    def box(self, x: float, y: float, w: float, h: float, title: str, lines: tuple[str, ...] = (), kind: str = "plain") -> None:
+    def box(
+        self, x: float, y: float, w: float, h: float, title: str, lines: tuple[str, ...] = (), kind: str = "plain"
+    ) -> None:
         """A box with a title and some lines in its middle."""
         self.parts.append(f'<rect class="{kind}" x="{x}" y="{y}" width="{w}" height="{h}" rx="6" stroke-width="1.4"/>')
         top = y + h / 2 - 9 * len(lines) + 5
@@ -56,7 +63,9 @@ class Picture:
         self.parts.append(f'<rect class="frame" x="{x}" y="{y}" width="{w}" height="{h}" rx="8"/>')
         self.text(x + 12, y + 20, words, "soft small bold")
 
-    def arrow(self, *points: tuple[float, float], words: str = "", at: tuple[float, float] | None = None, both: bool = False) -> None:
+    def arrow(
+        self, *points: tuple[float, float], words: str = "", at: tuple[float, float] | None = None, both: bool = False
+    ) -> None:
         """An arrow along these points, with a label at `at`."""
         path = " ".join(f"{x},{y}" for x, y in points)
         self.parts.append(f'<polyline class="line" points="{path}"/>')

@@ -33,7 +33,9 @@ def folded(lines: list[str]) -> list[str]:
     found = []
     for line in lines:
         inset = " " * min(10, len(line) - len(line.lstrip()) + 6)
-        found += textwrap.wrap(line, WIDTH, subsequent_indent=inset, drop_whitespace=False, break_on_hyphens=False) or [""]
+        found += textwrap.wrap(line, WIDTH, subsequent_indent=inset, drop_whitespace=False, break_on_hyphens=False) or [
+            ""
+        ]
     return found
 
 
@@ -49,7 +51,10 @@ def drawing(command: str, output: str) -> str:
         f"<style>{STYLE}</style><title>{escape(command)}</title>",
         f'<rect class="paper" width="{width}" height="{height}" rx="8"/>',
         f'<path class="bar" d="M0 30V8a8 8 0 0 1 8-8h{width - 16}a8 8 0 0 1 8 8v22z"/>',
-        *(f'<circle cx="{18 + 18 * i}" cy="15" r="5.5" fill="{fill}"/>' for i, fill in enumerate(("#e2746a", "#e0ab48", "#6fd3a8"))),
+        *(
+            f'<circle cx="{18 + 18 * i}" cy="15" r="5.5" fill="{fill}"/>'
+            for i, fill in enumerate(("#e2746a", "#e0ab48", "#6fd3a8"))
+        ),
         f'<text x="{LEFT}" y="{TOP - 6}" xml:space="preserve"><tspan class="prompt">$ </tspan><tspan class="typed">{escape(command)}</tspan></text>',
     ]
     for i, line in enumerate(lines):

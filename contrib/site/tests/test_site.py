@@ -22,7 +22,9 @@ class Lists(unittest.TestCase):
         self.assertEqual(hook._spaced("- one:\n\n      run it\n\ntext\n"), "- one:\n\n        run it\n\ntext\n")
 
     def test_text_after_a_list_is_no_item(self) -> None:
-        self.assertEqual(hook._spaced("1. one\n   more\n\ntext\n\n    code\n"), "1. one\n    more\n\ntext\n\n    code\n")
+        self.assertEqual(
+            hook._spaced("1. one\n   more\n\ntext\n\n    code\n"), "1. one\n    more\n\ntext\n\n    code\n"
+        )
 
     def test_bars_in_the_code_of_a_table_need_no_escape(self) -> None:
         self.assertEqual(hook._spaced("| `a \\| b` | c |\n"), "| `a | b` | c |\n")
