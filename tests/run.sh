@@ -43,8 +43,8 @@ The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scena
 and the cluster tests in tests/core.txt. Cluster tests run on real Slurm clusters, which they start themselves.
 --all runs every test, and the random tests with all their cases. It also covers the newest Slurm, the solver in pure Rust,
 Lightning, Transformers and Keras, the packages, the documentation's site and its tutorial, the licences of all crates, and the
-previous version (tests/neighbour.txt), which it builds. If a few tests fail, they run again alone; those that pass then are listed as flaky. Both end with a table of
-times; target/times.tsv has the time of each test.
+previous version (tests/neighbour.txt), which it builds. If a few tests fail, they run again alone; those that pass then are
+listed as flaky. Both end with a table of times; target/times.tsv has the time of each test.
 
 --it compiles and runs only cluster tests. With INFILL_TEST_REUSE=DIR they use the cluster that is up in DIR:
   slurm/minicluster/minicluster up --bin target/debug/infill --dir DIR
