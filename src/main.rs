@@ -24,6 +24,8 @@ mod plans;
 mod profiles;
 mod proofs;
 mod python;
+#[cfg(test)]
+mod reference_pages;
 mod rehearse;
 mod report;
 mod rounds;

@@ -2,7 +2,8 @@
 
 use roff::{Roff, bold, roman};
 
-const SETTINGS: &str = include_str!("../config/infill.toml");
+/// The commented file with all defaults.
+pub(crate) const SETTINGS: &str = include_str!("../config/infill.toml");
 
 /// The page infill.toml(5).
 pub fn settings_page() -> String {
@@ -40,16 +41,20 @@ fn flush_comment(page: &mut Roff, comment: &mut Vec<&str>) {
 }
 
 /// A line of the file.
-enum SettingsLine<'l> {
+pub(crate) enum SettingsLine<'l> {
+    /// The name of a section.
     Section(&'l str),
     /// A key with its default. A key that is not set by default stands in a comment.
     Key(&'l str),
+    /// The words of a comment.
     Comment(&'l str),
+    /// An empty line.
     Blank,
 }
 
 impl<'l> SettingsLine<'l> {
-    fn parse_line(line: &'l str) -> SettingsLine<'l> {
+    /// Reads one line.
+    pub(crate) fn parse_line(line: &'l str) -> SettingsLine<'l> {
         let (words, is_comment) = match line.trim().strip_prefix('#') {
             Some(words) => (words.trim(), true),
             None => (line.trim(), false),

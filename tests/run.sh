@@ -41,13 +41,14 @@ Longer runs, each on generated sites or its own clusters:
        tests/run.sh --sweep [TRIALS]
        tests/run.sh --frameworks [NAME…]
        tests/run.sh --page
+       tests/run.sh --guides
 
 The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scenarios, tidy, the quick tests of the Python package,
 and the cluster tests in tests/core.txt. Cluster tests run on real Slurm clusters, which they start themselves.
 --all runs every test, and the random tests with all their cases. It also covers the newest Slurm, the solver in pure Rust,
-Lightning, Transformers and Keras, the packages, the licences of all crates, and the previous version (tests/neighbour.txt),
-which it builds. If a few tests fail, they run again alone; those that pass then are listed as flaky. Both end with a table of
-times; target/times.tsv has the time of each test.
+Lightning, Transformers and Keras, the packages, the documentation's site and its tutorial, the licences of all crates, and the
+previous version (tests/neighbour.txt), which it builds. If a few tests fail, they run again alone; those that pass then are
+listed as flaky. Both end with a table of times; target/times.tsv has the time of each test.
 
 --it compiles and runs only cluster tests. With INFILL_TEST_REUSE=DIR they use the cluster that is up in DIR:
   slurm/minicluster/minicluster up --bin target/debug/infill --dir DIR
@@ -70,6 +71,7 @@ How much of the idle time they use is in target/sweep.json. Fetches Optuna the f
 --frameworks: the programs of examples/frameworks, all or the named ones, each on its own cluster; the first use fetches the
 frameworks. Writes what it saw into docs/frameworks.md.
 --page: how fast the page is with 10,000 nodes, in a browser, optimised.
+--guides: follows the tutorial and the page about Lightning literally, each on its own cluster.
 
 INFILL_TEST_RELEASE=sid runs cluster tests on the newest Slurm; tests/it/main.rs lists the other variables.
 
@@ -311,6 +313,9 @@ check_packages() {
     contrib/release --dry-run --binary "$binary" --out "$RECORD/release" "$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n1)"
 }
 
+# The site of the documents, with all links checked.
+check_site() { python3 -B -m unittest discover -q -s contrib/site/tests && contrib/site/build; }
+
 check_python() {
     local flaky
     "$HERE/python.sh" "$@" || return
@@ -336,6 +341,8 @@ all_lane() {
     at_idle_priority stage "pure-Rust solver" check_microlp
     at_idle_priority stage "packages" check_packages
     at_idle_priority stage "dependencies" check_dependencies
+    at_idle_priority stage "site" check_site
+    at_low_priority stage "tutorial" contrib/site/try tutorial
     true
 }
 
@@ -464,6 +471,11 @@ run_some() {
     --sweep)
         use_optuna
         INFILL_SWEEP_TRIALS=$(number "${2-200}") driver sweep::two_hundred_trials_fill_the_gaps
+        ;;
+    --guides)
+        cargo build --locked
+        contrib/site/try tutorial
+        contrib/site/try lightning
         ;;
     --page)
         cargo test --locked --release --test it -- --ignored --nocapture --exact page_speed::how_quick_the_page_is

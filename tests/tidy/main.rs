@@ -9,6 +9,7 @@ mod imports;
 mod one_planner;
 mod promises;
 mod prose;
+mod site;
 mod style;
 
 /// Crates that compute and do nothing else: no I/O, no async, no clock or randomness of their own.

@@ -5,6 +5,7 @@
 //! The length of sentences is checked where users read: in documents, messages and help.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -70,18 +71,14 @@ struct Passage {
 pub(super) fn documents() -> Vec<(String, String)> {
     let root = repository();
     let mut found: Vec<(String, String)> = Vec::new();
-    for folder in [
-        "",
-        "docs",
-        "docs/decisions",
-        "docs/deploy",
-        "contrib/ansible",
-        "slurm",
-        "contrib",
-        "contrib/python",
-        "examples",
-    ] {
-        let Ok(entries) = std::fs::read_dir(root.join(folder)) else { continue };
+    let mut folders: Vec<PathBuf> =
+        ["", "docs", "slurm", "contrib", "contrib/ansible", "contrib/python", "examples"]
+            .map(|name| root.join(name))
+            .to_vec();
+    let below_docs = std::fs::read_dir(root.join("docs")).into_iter().flatten();
+    folders.extend(below_docs.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()));
+    for folder in folders {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
         for entry in entries {
             let path = entry.expect("an entry").path();
             if path.extension().is_some_and(|extension| extension == "md") {

@@ -192,7 +192,8 @@ pub(super) fn sentences(prose: &str) -> Vec<String> {
     found
 }
 
-fn percentile(sorted: &[usize], share: f64) -> usize {
+/// The value below which this share of the sorted values is.
+pub(super) fn percentile(sorted: &[usize], share: f64) -> usize {
     let at = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
     sorted.get(at).copied().unwrap_or_default()
 }

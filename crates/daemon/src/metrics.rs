@@ -383,4 +383,61 @@ mod tests {
         let expected = [r#"{rule="known_job"} 1"#, r#"{rule="order"} 1"#];
         assert_eq!(broken, expected.map(|labels| format!("infill_refused_plans_total{labels}")));
     }
+
+    /// What stands above the metrics.
+    const PAGE_HEAD: &str = "\
+# Metrics
+
+<!-- Written by the tests of crates/daemon/src/metrics.rs. -->
+
+The daemon serves these at `/metrics`, in the text format of OpenMetrics. `http.metrics` says who may read them. Counters
+have the ending `_total` in queries, and histograms `_bucket`, `_sum` and `_count`. All label values are listed. Counters
+start at a reported 0.
+
+[contrib/prometheus](../../contrib/prometheus) has alerts on them, and [contrib/grafana](../../contrib/grafana) a dashboard.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+";
+
+    /// The labels of a metric in a text of metrics, each with its values.
+    fn labels_of(text: &str, name: &str) -> String {
+        let mut found: Vec<(String, Vec<String>)> = Vec::new();
+        let label = regex::Regex::new(r#"([a-z]+)="([^"]*)""#).unwrap();
+        let samples = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with("_total{"))
+        });
+        for pair in samples.flat_map(|line| label.captures_iter(line)) {
+            let value = pair[2].to_owned();
+            match found.iter_mut().find(|(key, _)| *key == pair[1]) {
+                Some((_, values)) if values.contains(&value) => {}
+                Some((_, values)) => values.push(value),
+                None => found.push((pair[1].to_owned(), vec![value])),
+            }
+        }
+        let cells = found.iter_mut().map(|(key, values)| {
+            values.sort();
+            format!("`{key}`: {}", values.join(", "))
+        });
+        cells.collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn the_page_of_metrics_has_them_all() {
+        let text = DaemonMetrics::default().encode_text();
+        let mut page = PAGE_HEAD.to_owned();
+        let helps = text.lines().filter_map(|line| line.strip_prefix("# HELP "));
+        for (name, help) in helps.filter_map(|line| line.split_once(' ')) {
+            let kind = text.lines().find_map(|line| line.strip_prefix(&format!("# TYPE {name} ")));
+            let labels = labels_of(&text, name);
+            page += &format!(
+                "| `{name}` | {} | {labels} | {} |\n",
+                kind.unwrap_or_default(),
+                help.trim_end_matches('.')
+            );
+        }
+        assert!(page.contains("| `infill_jobs` | gauge | `state`: "), "{page}");
+        let update = "cargo test -p infill-daemon page_of_metrics";
+        infill_testkit::goldens::check_golden("docs/reference/metrics.md", &page, update);
+    }
 }

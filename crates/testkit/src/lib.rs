@@ -4,6 +4,7 @@
 pub mod certificates;
 pub mod clock;
 pub mod effort;
+pub mod goldens;
 pub mod samples;
 pub mod skips;
 #[cfg(test)]

@@ -111,3 +111,74 @@ pub(crate) fn filter_routes(
     }
     router
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    /// The paths with their descriptions, as the crate of the messages has them.
+    const SOURCE: &str = include_str!("../../../api/src/routes.rs");
+
+    /// What stands above the routes.
+    const HEAD: &str = "\
+# HTTP interface
+
+<!-- Written by the tests of crates/daemon/src/http/routes.rs. -->
+
+The daemon listens at `daemon.listen`. Bodies and answers are JSON, except where the table says otherwise. Each document
+has a field `schema`. [API stability](../api-stability.md) says what later versions keep.
+
+Most requests carry a proof of who asks, by MUNGE or by one of Slurm's tokens, and name the daemon that they are meant
+for. So programs should not build them by hand. The command line does, and prints the same documents: `infill status
+--json`, `infill jobs --json`, `infill rounds --json`, `infill report --json`. With `http.read = \"open\"`, `curl` reads the
+routes for readers, as a user without jobs:
+
+    curl http://ctl:6810/v1/status
+
+Who may use a route:
+
+| word | who |
+|---|---|
+| open | anyone who reaches the port. The answers name no user |
+| reader | users who prove themselves, browsers with a session, and with `http.read = \"open\"` anyone |
+| proved reader | the same, but always with a proof, because the answer is computed for each reader |
+| user | users who prove themselves. For orders to the daemon, administrators |
+| agent | agents of jobs, with their job's proof |
+
+## Routes
+
+| method | path | who | what |
+|---|---|---|---|
+";
+
+    /// Description and method of the route with this path.
+    fn description(path: &str) -> (String, &'static str) {
+        let at = SOURCE.find(&format!("= {path:?};")).unwrap_or_else(|| panic!("{path} has no constant"));
+        let above: Vec<&str> =
+            SOURCE[..at].lines().rev().skip(1).map_while(|line| line.strip_prefix("/// ")).collect();
+        let words = above.into_iter().rev().collect::<Vec<_>>().join(" ");
+        let method = if words.contains("(`POST`)") { "POST" } else { "GET" };
+        let words = words.split(", as a pattern").next().unwrap_or_default();
+        (words.replace(" (`POST`)", "").replace(" (`GET`)", "").trim_end_matches('.').to_owned(), method)
+    }
+
+    #[test]
+    fn the_page_of_routes_is_the_table() {
+        let mut page = HEAD.to_owned();
+        for route in ROUTES {
+            let who = match route.access {
+                RouteAccess::Open => "open",
+                RouteAccess::Agents => "agent",
+                RouteAccess::Changes => "user",
+                RouteAccess::Reads => "reader",
+                RouteAccess::Computes => "proved reader",
+            };
+            let (what, method) = description(route.path);
+            let _ = writeln!(page, "| {method} | `{}` | {who} | {what} |", route.path);
+        }
+        let update = "cargo test -p infill-daemon page_of_routes";
+        infill_testkit::goldens::check_golden("docs/reference/http-api.md", &page, update);
+    }
+}
