@@ -32,7 +32,7 @@ const MAX_FAILURES: u32 = 30;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 It needs no privilege, no partition and no line in slurm.conf. Without --rest it starts a slurmrestd of its own, as you, on a \
-socket that only you can open, and ends it again. Where that cannot be, it runs scontrol and sdiag with --json. Nothing is \
+socket that only you can open, and ends it again. Where it cannot do that, it runs scontrol and sdiag with --json. Nothing is \
 submitted or changed.
 
 Shadow jobs exist only here. infill's own planner gives them the idle nodes, and takes them back before planned starts. A main \

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """delays.py: the table and the picture of main jobs' delays in docs/evidence.md.
 
-Usage: contrib/site/pictures/delays.py collect SITES.json PREEMPTION.json [CASES.json]   writes docs/images/delays.json
+Usage: contrib/site/pictures/delays.py collect SITES.json PREEMPTION.json [CASES.json]   writes delays.json beside this file
        contrib/site/pictures/delays.py table                                 prints the tables as Markdown
        contrib/site/pictures/delays.py draw                                  writes docs/images/delays.svg
 
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 IMAGES = Path(__file__).resolve().parents[3] / "docs" / "images"
-DATA = IMAGES / "delays.json"
+DATA = Path(__file__).resolve().parent / "delays.json"
 PICTURE = IMAGES / "delays.svg"
 
 WITHOUT = {

@@ -70,6 +70,13 @@ pub const EXAMPLES: &[CommandExamples] = &[
         ],
     },
     CommandExamples {
+        command: "infill history forget",
+        examples: &[
+            example("All that names ann, after her last job has ended", "infill history forget --user ann"),
+            example("The same, with the numbers as JSON", "infill history forget --user ann --json"),
+        ],
+    },
+    CommandExamples {
         command: "infill history check",
         examples: &[
             example(
