@@ -83,7 +83,7 @@ END_OF_USAGE
 # Scripts are found by their first line, for any name.
 check_shell() {
     local scripts
-    mapfile -t scripts < <(git ls-files | xargs -d '\n' grep -lIE -m1 '^#!.*\b(ba)?sh$|^# shellcheck shell=bash$')
+    mapfile -t scripts < <(git ls-files -- ':!*.md' | xargs -d '\n' grep -lIE -m1 '^#!.*\b(ba)?sh$|^# shellcheck shell=bash$')
     shellcheck -x "${scripts[@]}"
 }
 
