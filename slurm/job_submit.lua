@@ -386,5 +386,7 @@ function slurm_job_submit(job, part_list, submit_uid)
 end
 
 function slurm_job_modify(job, job_record, part_list, modify_uid)
-   return guarded(job_record.partition, modify_job, job, job_record, modify_uid)
+   -- The change may also move the job into infill's partition.
+   local partitions = tostring(job_record.partition) .. "," .. tostring(job.partition)
+   return guarded(partitions, modify_job, job, job_record, modify_uid)
 end

@@ -30,6 +30,10 @@ pub(crate) const SIGNAL_CODE_BASE: i32 = 128;
 /// When one local rank fails, the others wait for it in vain. They get SIGTERM and this much time.
 const FAILED_PEERS_GRACE: Duration = Duration::from_secs(5);
 
+/// Longest time for which processes that would die of the rescale signal are spared. They get at most a
+/// quarter of the time until the command is killed.
+const SPARED_WAIT: Duration = Duration::from_secs(5);
+
 /// How long we wait for a killed process. It is gone in milliseconds, unless the kernel waits for a file
 /// system or a GPU.
 const KILLED_WAIT: Duration = Duration::from_secs(5);
@@ -153,15 +157,28 @@ impl CommandOutcome {
 }
 
 /// Watches over the processes of all local ranks, and records how they end.
+/// The process that runs the command on further nodes.
+struct RemoteProcess {
+    pid: i32,
+    /// Whether it was asked to end.
+    signalled: bool,
+}
+
+/// Processes that have not been asked to stop, because they would die of the signal.
+#[derive(Default)]
+struct SparedProcesses {
+    pids: Vec<i32>,
+    /// When they are asked; `None` if there are none.
+    until: Option<Instant>,
+}
+
 struct CommandSupervisor {
     children: JoinSet<(Option<i32>, ExitStatus)>,
     output: JoinSet<()>,
     processes: CommandProcesses,
     /// The process that runs the command on further nodes, until it has ended.
-    remote: Option<i32>,
+    remote: Option<RemoteProcess>,
     signal: i32,
-    /// Whether that process was asked to end.
-    remote_signalled: bool,
     /// When the command was first asked to stop.
     asked_at: Option<Instant>,
     kill_at: Option<Instant>,
@@ -176,6 +193,7 @@ struct CommandSupervisor {
     /// Whether a rank died of the very signal that we sent. It may have been a wrapper of a process that is
     /// saving now.
     died_of_signal: bool,
+    spared: SparedProcesses,
 }
 
 impl CommandSupervisor {
@@ -193,7 +211,6 @@ impl CommandSupervisor {
             processes: CommandProcesses::new(groups, &launch.mark),
             remote: None,
             signal: launch.signal,
-            remote_signalled: false,
             asked_at: None,
             kill_at: None,
             killed: false,
@@ -203,6 +220,7 @@ impl CommandSupervisor {
             kills: launch.kills.clone(),
             tally: launch.tally.clone(),
             died_of_signal: false,
+            spared: SparedProcesses::default(),
         };
         let tally = Some(launch.tally.clone());
         let regex = launch.regex.clone();
@@ -211,7 +229,7 @@ impl CommandSupervisor {
             group.watch_child(*rank, child, &launch.output, &local_reader);
         }
         if let Some(child) = remote {
-            group.remote = child_pid(&child);
+            group.remote = child_pid(&child).map(|pid| RemoteProcess { pid, signalled: false });
             let remote_reader = OutputReader { regex: None, tally, from_afar: true };
             group.watch_child(0, child, &launch.output, &remote_reader);
         }
@@ -242,10 +260,11 @@ impl CommandSupervisor {
                 biased;
                 Some(order) = orders.recv() => self.handle_request(order).await,
                 Some(Ok((id, status))) = self.children.join_next() => {
-                    self.remote = self.remote.filter(|remote| Some(*remote) != id);
+                    self.remote = self.remote.take().filter(|remote| Some(remote.pid) != id);
                     self.record_exit(status).await;
                 }
                 () = sleep_until_set(self.kill_at) => self.kill_all().await,
+                () = sleep_until_set(self.spared.until) => self.ask_spared().await,
                 _ = memory_checks.tick() => self.kills.iter_mut().for_each(OomKillCounter::record_count),
             }
         }
@@ -275,24 +294,33 @@ impl CommandSupervisor {
         self.asked_at.get_or_insert_with(Instant::now);
         self.shorten_deadline(order.kill_at);
         if is_first {
-            self.remote.iter().for_each(|remote| send_signal(*remote, self.signal));
-            self.processes.ask_all(self.signal).await;
+            self.remote.iter().for_each(|remote| send_signal(remote.pid, self.signal));
+            let pids = self.processes.ask_all(self.signal).await;
+            let patience = order.kill_at.saturating_duration_since(Instant::now()) / 4;
+            let until = (!pids.is_empty()).then(|| Instant::now() + patience.min(SPARED_WAIT));
+            self.spared = SparedProcesses { pids, until };
         }
     }
 
     /// Sends a signal to all processes. The process that runs the command on further nodes is asked to kill
     /// the command there before it is killed itself.
     async fn signal_all(&mut self, signal: i32) {
-        match self.remote {
-            Some(remote) if signal == libc::SIGKILL && !self.remote_signalled => {
-                self.remote_signalled = true;
-                send_signal(remote, libc::SIGTERM);
+        match &mut self.remote {
+            Some(remote) if signal == libc::SIGKILL && !remote.signalled => {
+                remote.signalled = true;
+                send_signal(remote.pid, libc::SIGTERM);
                 self.shorten_deadline(Instant::now() + KILLED_WAIT);
             }
-            Some(remote) => send_signal(remote, signal),
+            Some(remote) => send_signal(remote.pid, signal),
             None => {}
         }
         self.processes.signal_all(signal).await;
+    }
+
+    /// Asks the processes that were spared: those that they serve have had time to save.
+    async fn ask_spared(&mut self) {
+        let spared = std::mem::take(&mut self.spared);
+        self.processes.signal_some(&spared.pids, self.signal).await;
     }
 
     fn shorten_deadline(&mut self, kill_at: Instant) {
@@ -336,6 +364,9 @@ impl CommandSupervisor {
         let mut given_up_at = None;
         while self.processes.any_alive().await {
             let now = Instant::now();
+            if self.spared.until.is_some_and(|t| now >= t) {
+                self.ask_spared().await;
+            }
             if given_up_at.is_some_and(|t| now >= t) {
                 tracing::warn!("processes of the command do not die; going on without them");
                 return;

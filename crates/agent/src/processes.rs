@@ -33,16 +33,30 @@ impl CommandProcesses {
         }
     }
 
-    /// Asks the command to save and exit, by a signal. Spares the processes that would die of it, if others
-    /// take it: shells around the command, servers that it has started, loaders of data.
-    pub async fn ask_all(&self, signal: i32) {
-        let mut takers = self.find_processes(true).await;
-        takers.retain(|pid| !process_status(*pid).is_some_and(|status| dies_of_signal(&status, signal)));
+    /// Asks the command to save and exit, by a signal. Returns the processes that it spares for now: those
+    /// that would die of the signal while others handle it, such as servers that the command has started.
+    /// A rank's first process is never spared, because a shell must not go on after its program.
+    pub async fn ask_all(&self, signal: i32) -> Vec<i32> {
+        let found = self.find_processes(true).await;
+        let dies = |pid: &i32| process_status(*pid).is_some_and(|status| dies_of_signal(&status, signal));
+        let (spared, takers): (Vec<i32>, Vec<i32>) = found.into_iter().partition(dies);
         if takers.is_empty() {
-            return self.signal_all(signal).await;
+            self.signal_all(signal).await;
+            return Vec::new();
         }
-        for taker in takers {
-            send_signal(taker, signal);
+        let is_first = |pid: &i32| self.groups.contains(pid);
+        for process in takers.iter().chain(spared.iter().filter(|pid| is_first(pid))) {
+            send_signal(*process, signal);
+        }
+        spared.into_iter().filter(|pid| !is_first(pid)).collect()
+    }
+
+    /// Sends a signal to those of these processes that still live and are ours.
+    pub async fn signal_some(&self, processes: &[i32], signal: i32) {
+        for process in self.find_processes(true).await {
+            if processes.contains(&process) {
+                send_signal(process, signal);
+            }
         }
     }
 

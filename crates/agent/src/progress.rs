@@ -58,11 +58,7 @@ pub(crate) struct ProgressMessage {
 
 impl ProgressMessage {
     fn is_progress(&self) -> bool {
-        self.samples > 0.0
-            || self.step.is_some()
-            || self.loss.is_some()
-            || self.total.is_some()
-            || self.weight.is_some()
+        self.samples > 0.0 || self.step.is_some() || self.loss.is_some() || self.total.is_some()
     }
 
     /// Reads a datagram; `None` when it has no key that we know, or a value that makes no sense.
@@ -87,7 +83,8 @@ impl ProgressMessage {
             "loss" => self.loss = Some(value.parse().ok()?).filter(|x: &f64| x.is_finite()),
             // Some programs send -1 or infinity when they do not know the total.
             "total" => self.total = value.parse().ok().filter(|n| *n > 0.0 && *n <= MAX_SAMPLES),
-            "weight" => self.weight = Some(value.parse().ok().filter(|w| OWNER_WEIGHTS.contains(w))?),
+            // A weight out of bounds must not take the progress beside it along.
+            "weight" => self.weight = value.parse().ok().filter(|w| OWNER_WEIGHTS.contains(w)),
             "saved" => self.saved = value.parse::<f64>().is_ok(),
             _ => return Some(false),
         }
@@ -260,6 +257,7 @@ impl ProgressTally {
         if message.saved {
             counts.saved = Some(now);
         }
+        counts.sum.weight = message.weight.or(counts.sum.weight);
         if !message.is_progress() {
             return;
         }
@@ -271,7 +269,6 @@ impl ProgressTally {
         counts.sum.step = message.step.or(counts.sum.step);
         counts.sum.loss = message.loss.or(counts.sum.loss);
         counts.sum.total = message.total.or(counts.sum.total);
-        counts.sum.weight = message.weight.or(counts.sum.weight);
     }
 
     /// Warns once if the sender's Python package is of another version than this infill.
@@ -350,7 +347,9 @@ mod tests {
         assert_eq!(ProgressMessage::parse(b"step=7 total=100").and_then(|m| m.total), Some(100.0));
         assert_eq!(ProgressMessage::parse(b"weight=2.5").and_then(|m| m.weight), Some(2.5));
         for bad in ["weight=0", "weight=-1", "weight=NaN", "weight=1000"] {
-            check(bad, None);
+            let text = format!("samples=3 {bad}");
+            let message = ProgressMessage::parse(text.as_bytes()).map(|m| (m.samples, m.weight));
+            assert_eq!(message, Some((3.0, None)), "{bad}");
         }
         check("samples=inf", None);
         check("samples=1e300", None);

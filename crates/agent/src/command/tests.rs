@@ -57,24 +57,31 @@ async fn a_process_that_ignores_the_signal_is_recognised() {
     }
 }
 
-/// A shell around a program, and a server that it has started, know nothing of the signal.
+/// A server that a program has started knows nothing of the signal, and the program needs it while it saves.
 #[tokio::test]
-async fn only_processes_that_take_the_signal_get_it() {
-    const PROGRAM: &str = "sh -c 'trap \"exit 0\" USR1; echo; while :; do :; done'";
-    let script = format!("sleep 60 & server=$!; {PROGRAM}; kill -0 $server || exit 3; kill $server; exit 7");
-    let words = ["sh", "-c", &script].map(str::to_owned);
-    let mut child = spawn_rank(&words, &[], "a test of wrappers").unwrap();
+async fn processes_that_would_die_of_the_signal_are_asked_last() {
+    let script = "trap 'exit 7' USR1; sleep 60 & echo; while :; do :; done";
+    let words = ["sh", "-c", script].map(str::to_owned);
+    let mut child = spawn_rank(&words, &[], "a test of servers").unwrap();
     let mut ready = [0];
     child.stdout.take().unwrap().read_exact(&mut ready).await.unwrap();
-    let processes = CommandProcesses::new(child_pid(&child).into_iter().collect(), "a test of wrappers");
-    processes.ask_all(libc::SIGUSR1).await;
-    assert_eq!(child.wait().await.unwrap().code(), Some(7), "the shell goes on after its program has ended");
-    // If no process takes it, all get it.
-    let words = ["sleep", "60"].map(str::to_owned);
-    let mut child = spawn_rank(&words, &[], "a test of signals without takers").unwrap();
-    let processes =
-        CommandProcesses::new(child_pid(&child).into_iter().collect(), "a test of signals without takers");
-    processes.ask_all(libc::SIGUSR1).await;
+    let processes = CommandProcesses::new(child_pid(&child).into_iter().collect(), "a test of servers");
+    let spared = processes.ask_all(libc::SIGUSR1).await;
+    assert_eq!(child.wait().await.unwrap().code(), Some(7));
+    assert_eq!(spared.len(), 1, "the server");
+    assert!(processes.any_alive().await);
+    processes.signal_some(&spared, libc::SIGUSR1).await;
+    let gone = async {
+        while processes.any_alive().await {
+            tokio::time::sleep(Duration::from_millis(10)).await
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), gone).await.expect("the server ends");
+    // Where no process handles the signal, all get it at once.
+    let words = ["sh", "-c", "sleep 60; true"].map(str::to_owned);
+    let mut child = spawn_rank(&words, &[], "a test without handlers").unwrap();
+    let processes = CommandProcesses::new(child_pid(&child).into_iter().collect(), "a test without handlers");
+    assert_eq!(processes.ask_all(libc::SIGUSR1).await, [0; 0]);
     assert_eq!(child.wait().await.unwrap().code(), None);
 }
 

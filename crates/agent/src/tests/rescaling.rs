@@ -55,29 +55,31 @@ async fn a_command_that_ignores_its_signal_is_killed_with_all_its_children() {
     assert_eq!(subject.code().await, 0);
 }
 
+/// The shell must not go on: what follows the command may publish or delete its checkpoint.
 #[tokio::test]
-async fn a_shell_around_the_command_survives_the_signal() {
+async fn a_wrapper_that_dies_of_the_signal_does_not_take_the_command_with_it() {
     let daemon = FakeDaemon::start(run(1)).await;
-    let script = r#"sh -c 'trap "sleep 0.2; echo saved; exit 0" USR1; echo ready; while :; do sleep 0.02; done' | cat"#;
+    let script = r#"sh -c 'trap "sleep 0.2; echo saved; exit 0" USR1; echo ready; while :; do sleep 0.02; done' && echo published"#;
     let subject = Subject::lead(&daemon, "--no-prefix", script);
     subject.says("ready\n").await;
     daemon.say(stop(1));
     let (exit, secs) = daemon.stopped(1).await;
-    assert_eq!(exit, ASKED);
-    assert!(subject.output.text().contains("saved\n"), "{secs}");
+    assert_eq!(exit, CommandExit { code: 128 + libc::SIGUSR1, asked: true, killed: false });
+    let text = subject.output.text();
+    assert!(text.contains("saved\n") && !text.contains("published"), "{secs}: {text}");
 }
 
 #[tokio::test]
-async fn a_wrapper_that_dies_of_the_signal_does_not_take_the_command_with_it() {
+async fn a_program_can_wait_for_its_server_that_knows_nothing_of_the_signal() {
     let daemon = FakeDaemon::start(run(1)).await;
-    let program = r#"(trap "sleep 0.2; echo saved; exit 0" USR1; echo ready; while :; do sleep 0.02; done)"#;
-    let script = format!("trap 'trap - USR1; kill -USR1 $$' USR1; {program} & wait");
-    let subject = Subject::lead(&daemon, "--no-prefix", &script);
+    let script =
+        "sleep 60 & server=$!; trap 'wait $server; echo saved; exit 0' USR1; echo ready; while :; do :; done";
+    let subject = Subject::lead(&daemon, "--no-prefix --grace 8", script);
     subject.says("ready\n").await;
     daemon.say(stop(1));
     let (exit, secs) = daemon.stopped(1).await;
-    assert_eq!(exit, CommandExit { code: 128 + libc::SIGUSR1, asked: true, killed: false });
-    assert!(subject.output.text().contains("saved\n"), "{secs}");
+    assert_eq!(exit, ASKED);
+    assert!((1.5..7.0).contains(&secs) && subject.output.text().contains("saved\n"), "{secs}");
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ mod round_state;
 mod save_warning;
 mod stop_times;
 mod unit_rate;
+mod usable_gaps;
 mod usage;
 mod user_limits;
 

@@ -8,7 +8,6 @@
 mod leave_times;
 mod node_types;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,7 +22,6 @@ use super::node_times::NodeTimes;
 use super::priorities::{JobPriorities, RemainingWork};
 use super::round_input::{RoundConstraints, RoundInput};
 use super::stop_times::SiteStops;
-use super::user_limits::{self, LimitContext};
 use crate::plan::SiteLimits;
 use infill_advisor::{JobAdvisor, JobInput, NodeCapacity, ProgressOutcome};
 use infill_gaps as gaps;
@@ -37,6 +35,7 @@ use infill_model::{
     Snapshot, Topology, UnixTime, config::Config,
 };
 
+mod job_limits;
 mod settling;
 
 /// The note of a round without a trusted snapshot.
@@ -243,20 +242,6 @@ impl RoundState {
             limits: self.limits_with_own(facts),
             notes,
         }
-    }
-
-    /// The jobs with the sizes and states that the administrator's limits allow.
-    fn limited_jobs<'f>(&self, facts: &'f [JobFacts], now: UnixTime) -> Cow<'f, [JobFacts]> {
-        let free = self.gaps.gaps.iter().filter(|gap| gap.holder.is_none()).count();
-        let context = LimitContext { limits: &self.nodes.site_limits, free, now };
-        let rotation = &self.priorities.rotation;
-        user_limits::within_limits(facts, context, |job| rotation.position_behind(job).is_some())
-    }
-
-    /// The administrator's limits, and the own nodes of main jobs, which do not count.
-    fn limits_with_own(&self, facts: &[JobFacts]) -> SiteLimits {
-        let own = facts.iter().flat_map(|facts| facts.location.own_places()).collect();
-        SiteLimits { own, ..self.nodes.site_limits.clone() }
     }
 
     /// Records how a job runs, and under which profile key.

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::demand;
+use super::usable_gaps::UsableCount;
 use crate::plan::SiteLimits;
 use infill_model::{AllowedSizes, JobFacts, JobId, SchedulingState, StartBlocker, UnixTime, UserId};
 
@@ -16,17 +17,16 @@ use infill_model::{AllowedSizes, JobFacts, JobId, SchedulingState, StartBlocker,
 pub(super) struct LimitContext<'a> {
     /// The limits.
     pub limits: &'a SiteLimits,
-    /// Nodes or places that no job holds.
-    pub free: usize,
     /// The moment of the round.
     pub now: UnixTime,
 }
 
-/// The facts with the sizes and states that the limits allow. `is_behind` says whether a job waits behind
-/// others and is not planned in this round.
+/// The facts with the sizes and states that the limits allow. `usable` counts the nodes that a job could use.
+/// `is_behind` says whether it waits behind others and is not planned in this round.
 pub(super) fn within_limits<'f>(
     facts: &'f [JobFacts],
     context: LimitContext<'_>,
+    mut usable: impl FnMut(&JobFacts) -> UsableCount,
     is_behind: impl Fn(JobId) -> bool,
 ) -> Cow<'f, [JobFacts]> {
     if !context.limits.has_job_limits() {
@@ -35,7 +35,7 @@ pub(super) fn within_limits<'f>(
     let mut order: Vec<usize> = (0..facts.len())
         .filter(|index| is_planned(&facts[*index], context.now) && !is_behind(facts[*index].job))
         .collect();
-    order.sort_by_key(|index| rank(&facts[*index], context.free));
+    order.sort_by_cached_key(|index| rank(&facts[*index], usable(&facts[*index])));
     let mut limited = facts.to_vec();
     let mut admission = Admission::new(context.limits);
     for index in order {
@@ -56,12 +56,15 @@ fn is_planned(facts: &JobFacts, now: UnixTime) -> bool {
 }
 
 /// Which jobs come first: those in the middle of a change, those that hold nodes, those that could start on
-/// free nodes, those that have waited longest.
-fn rank(facts: &JobFacts, free: usize) -> (bool, bool, bool, UnixTime, JobId) {
+/// free nodes, those that have waited longest. Jobs for which there are too few nodes, whoever holds them,
+/// come last: they must not take another job's place.
+fn rank(facts: &JobFacts, usable: UsableCount) -> (bool, bool, bool, bool, UnixTime, JobId) {
     let is_busy = facts.scheduling_state == SchedulingState::Busy;
     let holds = lent_places(facts) > 0;
-    let fits = min_lent(facts) * unit(facts) <= free as u64;
-    (!is_busy, !holds, !fits, facts.waits_since.unwrap_or(facts.submitted_at), facts.job)
+    let least = min_lent(facts) * unit(facts);
+    let fits = least <= u64::from(usable.free);
+    let may_fit = least <= u64::from(usable.all);
+    (!is_busy, !holds, !may_fit, !fits, facts.waits_since.unwrap_or(facts.submitted_at), facts.job)
 }
 
 /// Places that each of its nodes takes.

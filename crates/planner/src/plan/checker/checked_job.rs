@@ -15,7 +15,6 @@ pub(crate) struct CheckedJob<'a> {
     /// Whether it may not hold anything now.
     pub is_barred: bool,
     /// Whether it could go on as it is, at least for the first step.
-    /// Whether it could go on as it is for the first step at least.
     pub can_stay: bool,
     /// Whether the plan stops it: other nodes, another lead or another execution plan.
     pub stops: bool,

@@ -1,13 +1,12 @@
 //! Settles turns and promises for the jobs and gaps of a snapshot.
 
-use rustc_hash::FxHashMap;
-
 use super::RoundState;
 use crate::round::demand;
 use crate::round::priorities::JobPriorities;
 use crate::round::rotation::{NodeClaim, UserShares};
 use crate::round::round_input::RoundConstraints;
-use infill_model::{GapSet, JobFacts, PlanningObjective, UnixTime};
+use crate::round::usable_gaps::UsableGaps;
+use infill_model::{JobFacts, PlanningObjective, UnixTime};
 
 impl RoundState {
     /// Settles whose turn it is to hold nodes.
@@ -36,7 +35,7 @@ impl RoundState {
     /// The jobs that want nodes, or hold some. A job for which too few nodes exist, whichever jobs hold them,
     /// keeps no other job from a turn.
     fn node_claims<'j>(&self, jobs: &'j [JobFacts], now: UnixTime) -> Vec<NodeClaim<'j>> {
-        let mut usable = UsableGaps { gaps: &self.gaps, counts: FxHashMap::default() };
+        let mut usable = UsableGaps::new(&self.gaps);
         let mut claims = Vec::with_capacity(jobs.len());
         let ends_soon = self.config.planner.objective == PlanningObjective::Completion;
         let types = ends_soon.then(|| demand::gap_types(&self.gaps));
@@ -49,33 +48,9 @@ impl RoundState {
             let costs = self.rescale_costs(facts, &key);
             let mut claim = NodeClaim { facts, may_start: false, costs, left_secs, promised_places };
             claim.may_start = demand::may_start(&facts.scheduling_state, now)
-                && claim.min_places() <= usable.count_for(facts);
+                && claim.min_places() <= usable.count_for(facts).all;
             claims.push(claim);
         }
         claims
-    }
-}
-
-/// Counts the gaps that each job could use. Jobs with the same wishes share one count.
-struct UsableGaps<'g> {
-    gaps: &'g GapSet,
-    /// By the identity of the list of excluded nodes, and by whether the job runs on CPUs.
-    counts: FxHashMap<(usize, bool), u32>,
-}
-
-impl UsableGaps<'_> {
-    /// Nodes or places on which the job could be if no other job had them.
-    fn count_for(&mut self, facts: &JobFacts) -> u32 {
-        let gaps = &self.gaps.gaps;
-        let excluded = &facts.excluded;
-        let on_cpus = facts.program.on_cpus;
-        *self.counts.entry((excluded.list_id(), on_cpus)).or_insert_with(|| {
-            let usable = gaps.iter().filter(|gap| {
-                // Places with GPUs are for jobs that ask for GPUs, other places for the other jobs.
-                let is_of_kind = !gap.node.is_place() || gap.node_type.has_gpus() != on_cpus;
-                is_of_kind && !excluded.contains(&gap.node)
-            });
-            usable.count() as u32
-        })
     }
 }

@@ -77,6 +77,10 @@ fn at_most_so_many_jobs_train_those_that_hold_nodes_first() {
     let large = JobFacts { sizes: AllowedSizes::Set(vec![8]), ..waits(2, 2, 90) };
     let found = planned(&safety, &[waits(1, 1, 60), large]);
     assert!(found[0].0 > 0 && found[1].0 == 0, "{found:?}");
+    // Nor does one for which there are too few nodes, because it may not be on them.
+    let excluded: ExcludedNodes = ["n1", "n2", "n3", "n4"].map(NodeName::from).into_iter().collect();
+    let found = planned(&safety, &[waits(1, 1, 60), JobFacts { excluded, ..waits(2, 2, 90) }]);
+    assert!(found[0].0 > 0 && found[1].0 == 0, "{found:?}");
     // A job above a limit that has become lower leaves.
     let found = planned(&safety, &[job(1, "n1"), job(2, "n2")]);
     assert!(found[0].0 > 0 && found[1].0 == 0, "{found:?}");
