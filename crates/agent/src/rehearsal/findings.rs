@@ -104,8 +104,8 @@ fn examine_early_end(run: &RehearsedRun, is_first: bool) -> RehearsalFinding {
         (code, false) => RehearsalFinding::fault(
             "does_not_resume",
             format!(
-                "On {nodes} the command failed with code {code} instead of going on. Its checkpoint may fit only \
-                 the size that wrote it."
+                "On {nodes} the command failed with code {code} instead of going on. The last lines of its output \
+                 say why. Often a checkpoint fits only the size that wrote it."
             ),
         ),
     }
