@@ -56,8 +56,8 @@ fn is_planned(facts: &JobFacts, now: UnixTime) -> bool {
 }
 
 /// Which jobs come first: those in the middle of a change, those that hold nodes, those that could start on
-/// free nodes, those that have waited longest. Jobs for which there are too few nodes, whoever holds them,
-/// come last: they must not take another job's place.
+/// free nodes, those that have waited longest. Jobs for which there are too few nodes, even if no other job
+/// had them, come last: they must not take another job's place.
 fn rank(facts: &JobFacts, usable: UsableCount) -> (bool, bool, bool, bool, UnixTime, JobId) {
     let is_busy = facts.scheduling_state == SchedulingState::Busy;
     let holds = lent_places(facts) > 0;
