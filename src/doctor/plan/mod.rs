@@ -41,7 +41,7 @@ pub enum PlanForm {
     Text,
     /// The steps, as JSON.
     Json,
-    /// The ways back of what is done, as text.
+    /// The ways back of what is there, as text.
     Undo,
 }
 

@@ -38,7 +38,7 @@ pub fn render_plan(plan: &PlanText<'_>) -> String {
     if !plan.unread.is_empty() {
         text.push_str("Run this as root on the controller to see everything.\n");
     } else {
-        text.push_str("Run this again after each step. `infill doctor --plan --undo` prints the ways back of all done steps.\n");
+        text.push_str("Run this again after each step. `infill doctor --plan --undo` prints the ways back of what is there.\n");
     }
     text
 }
