@@ -35,7 +35,7 @@ pub struct DoctorArgs {
     /// before anything of infill is there, and changes nothing
     #[arg(long, conflicts_with = "quiet")]
     plan: bool,
-    /// With --plan: print only the ways back of all done steps, from the last to the first
+    /// With --plan: print only the ways back of what is there, from the last step to the first
     #[arg(long, requires = "plan", conflicts_with = "json")]
     undo: bool,
     /// Print job_submit.lua, with its constants set for --share and --own-account

@@ -45,12 +45,14 @@ fn user_step(site: &SiteFacts) -> PlanStep {
             .to_owned(),
         page: None,
         commands: vec![PlanCommand::root(hosts, command)],
-        effect: NO_EFFECT,
+        effect: NO_EFFECT.into(),
         check: StepCheck {
             command: PlanCommand::root(hosts, "id -u infill"),
             prints: vec![uid.to_string()],
         },
         undo: vec![PlanCommand::root(hosts, "userdel infill")],
+        remains: Vec::new(),
+        undo_note: None,
         notes,
     }
 }
@@ -67,6 +69,29 @@ fn find_qos<'a>(site: &'a SiteFacts, name: &str) -> Option<&'a QosRecord> {
     site.accounting.qoses.iter().flatten().find(|qos| qos.name == name)
 }
 
+/// Why what belongs to all clusters of a slurmdbd stays, if others use it.
+fn shared_note(site: &SiteFacts) -> Option<String> {
+    match site.accounting.other_clusters.as_deref() {
+        Some([]) => None,
+        Some(names) => Some(format!(
+            "Other clusters of this slurmdbd use infill too ({}): the QOS infill and the Operator stay.",
+            names.join(", ")
+        )),
+        None => Some(
+            "Nothing says here whether other clusters of this slurmdbd use infill: the QOS infill and the Operator stay."
+                .to_owned(),
+        ),
+    }
+}
+
+/// Takes back what belongs to all clusters of a slurmdbd: only if no other cluster uses it.
+fn undo_everywhere(site: &SiteFacts, words: &[String]) -> Vec<PlanCommand> {
+    if shared_note(site).is_some() {
+        return Vec::new();
+    }
+    words.iter().map(|words| sacctmgr(site, words)).collect()
+}
+
 fn qos_step(site: &SiteFacts) -> PlanStep {
     let is_right = |qos: &QosRecord| {
         list_contains(&qos.preempt_mode, "requeue")
@@ -74,6 +99,7 @@ fn qos_step(site: &SiteFacts) -> PlanStep {
             && (1..=120).contains(&qos.grace_secs)
     };
     let ours = find_qos(site, OURS);
+    let undo = undo_everywhere(site, &["delete qos infill".to_owned()]);
     let change = if ours.is_some() { "modify qos infill set" } else { "add qos infill" };
     PlanStep {
         id: "qos",
@@ -84,31 +110,37 @@ fn qos_step(site: &SiteFacts) -> PlanStep {
             .to_owned(),
         page: None,
         commands: vec![sacctmgr(site, &format!("{change} {QOS_SETTINGS} maxsubmitjobsperuser=10000"))],
-        effect: NO_EFFECT,
+        effect: NO_EFFECT.into(),
         check: sacctmgr_check(
             site,
             "qos infill format=name,preemptmode,gracetime,flags",
             vec!["infill|requeue|00:00:30|NoReserve".to_owned()],
         ),
-        undo: vec![sacctmgr(site, "delete qos infill")],
+        remains: if ours.is_some() { undo.clone() } else { Vec::new() },
+        undo,
+        undo_note: shared_note(site),
         notes: Vec::new(),
     }
 }
+
+/// Counts the QOSes besides infill's, and those of them that may preempt it.
+const COUNT_PREEMPTING: &str = "awk -F'|' '$1 != \"infill\" { all++; if (\",\" $2 \",\" ~ /,infill,/) n++ } \
+    END { print \"QOSes that may preempt infill: \" n + 0 \" of \" all + 0 \".\" }'";
 
 /// Every other QOS must preempt infill's, also one whose jobs are preemptible themselves.
 fn preempt_step(site: &SiteFacts) -> PlanStep {
     let others: Vec<&QosRecord> =
         site.accounting.qoses.iter().flatten().filter(|qos| qos.name != OURS).collect();
-    let waiting: Vec<&&QosRecord> = others.iter().filter(|qos| !list_contains(&qos.preempts, OURS)).collect();
-    let chosen: Vec<&str> = if waiting.is_empty() {
-        others.iter().map(|qos| qos.name.as_str()).collect()
-    } else {
-        waiting.iter().map(|qos| qos.name.as_str()).collect()
-    };
-    let change = |sign: char| {
-        let each =
-            chosen.iter().map(|name| format!("modify qos {} set preempt{sign}=infill", shell_word(name)));
-        each.map(|words| sacctmgr(site, &words)).collect::<Vec<_>>()
+    let mut waiting: Vec<&str> = Vec::new();
+    let mut ready: Vec<&str> = Vec::new();
+    for qos in &others {
+        let list = if list_contains(&qos.preempts, OURS) { &mut ready } else { &mut waiting };
+        list.push(&qos.name);
+    }
+    let chosen = if waiting.is_empty() { &ready } else { &waiting };
+    let change = |names: &[&str], sign: char| -> Vec<String> {
+        let each = names.iter().map(|n| format!("modify qos {} set preempt{sign}=infill", shell_word(n)));
+        each.collect()
     };
     let is_preempted =
         |qos: &&&QosRecord| others.iter().any(|other| list_contains(&other.preempts, &qos.name));
@@ -127,14 +159,16 @@ fn preempt_step(site: &SiteFacts) -> PlanStep {
         state: StepState::known(site.accounting.qoses.as_ref().map(|_| waiting.is_empty())),
         why: "Jobs of a QOS that is left out would wait for malleable jobs.".to_owned(),
         page: Some("docs/deploy/preemption.md"),
-        commands: change('+'),
-        effect: "None. It takes effect once slurm.conf has PreemptType=preempt/qos.",
+        commands: change(chosen, '+').iter().map(|words| sacctmgr(site, words)).collect(),
+        effect: "None. It takes effect once slurm.conf has PreemptType=preempt/qos.".into(),
         check: sacctmgr_check(
             site,
-            &format!("qos {} format=name,preempt", shell_word(&chosen.join(","))),
-            chosen.iter().map(|name| format!("{name}|")).chain([OURS.to_owned()]).collect(),
+            &format!("qos format=name,preempt | {COUNT_PREEMPTING}"),
+            vec![format!("QOSes that may preempt infill: {0} of {0}.", others.len())],
         ),
-        undo: change('-'),
+        undo: undo_everywhere(site, &change(chosen, '-')),
+        remains: undo_everywhere(site, &change(&ready, '-')),
+        undo_note: shared_note(site),
         notes,
     }
 }
@@ -152,9 +186,10 @@ fn accounts_step(site: &SiteFacts) -> PlanStep {
     let lacking: Vec<&&AccountRecord> = own.iter().filter(|r| !list_contains(&r.qoses, OURS)).collect();
     let chosen: Vec<&AccountRecord> =
         if lacking.is_empty() { own.clone() } else { lacking.iter().map(|r| **r).collect() };
-    let change = |sign: char| {
-        let each = chosen.iter().map(|r| format!("modify {} set qos{sign}=infill", association(site, r)));
-        each.map(|words| sacctmgr(site, &words)).collect::<Vec<_>>()
+    let ready: Vec<&AccountRecord> = own.iter().copied().filter(|r| list_contains(&r.qoses, OURS)).collect();
+    let change = |records: &[&AccountRecord], sign: char| -> Vec<PlanCommand> {
+        let each = records.iter().map(|r| format!("modify {} set qos{sign}=infill", association(site, r)));
+        each.map(|words| sacctmgr(site, &words)).collect()
     };
     let mut notes = Vec::new();
     if !site.accounting.limits.is_empty() {
@@ -173,14 +208,16 @@ fn accounts_step(site: &SiteFacts) -> PlanStep {
               inherit from root."
             .to_owned(),
         page: Some("docs/deploy/own-account.md"),
-        commands: change('+'),
-        effect: NO_EFFECT,
+        commands: change(&chosen, '+'),
+        effect: NO_EFFECT.into(),
         check: sacctmgr_check(
             site,
             &format!("assoc {} account={} format=account,qos", cluster_word(site), shell_word(account)),
             vec![OURS.to_owned()],
         ),
-        undo: change('-'),
+        undo: change(&chosen, '-'),
+        remains: change(&ready, '-'),
+        undo_note: None,
         notes,
     }
 }
@@ -212,7 +249,10 @@ fn shortened(limits: &[String]) -> String {
 /// An account in which malleable jobs count in no limit of main jobs.
 fn own_account_step(site: &SiteFacts, name: &str) -> PlanStep {
     let records = site.accounting.associations.as_deref().unwrap_or_default();
-    let is_there = records.iter().any(|r| r.account == name && r.user.is_empty() && r.qoses == OURS);
+    let account = records.iter().find(|r| r.account == name && r.user.is_empty());
+    if let Some(other) = account.filter(|account| account.qoses != OURS) {
+        return other_account_decision(site, other);
+    }
     let has = |user: &str| records.iter().any(|r| r.account == name && r.user == user);
     let mut users: Vec<&str> = records
         .iter()
@@ -223,15 +263,16 @@ fn own_account_step(site: &SiteFacts, name: &str) -> PlanStep {
     users.dedup();
     let cluster = cluster_word(site);
     let mut commands = Vec::new();
-    if !records.iter().any(|r| r.account == name) {
-        commands.push(format!("add account {name} {cluster} Description=malleable Organization=infill"));
-    }
-    if !is_there {
-        commands.push(format!("modify account {name} {cluster} set qos=infill defaultqos=infill"));
+    if account.is_none() {
+        // One command, so that there is never an account of this name with other QOSes.
+        commands.push(format!(
+            "add account {name} {cluster} Description=malleable Organization=infill qos=infill defaultqos=infill"
+        ));
     }
     if !users.is_empty() {
         commands.push(format!("add user {} {cluster} account={name}", shell_word(&users.join(","))));
     }
+    let undo = vec![sacctmgr(site, &format!("delete account {name} {cluster}"))];
     PlanStep {
         id: "accounts",
         title: format!("an account of their own for malleable jobs, {name}"),
@@ -241,14 +282,42 @@ fn own_account_step(site: &SiteFacts, name: &str) -> PlanStep {
             .to_owned(),
         page: Some("docs/deploy/own-account.md"),
         commands: commands.iter().map(|words| sacctmgr(site, words)).collect(),
-        effect: NO_EFFECT,
+        effect: NO_EFFECT.into(),
         check: sacctmgr_check(
             site,
             &format!("assoc {cluster} account={name} user='' format=account,qos"),
             vec![format!("{name}|infill")],
         ),
-        undo: vec![sacctmgr(site, &format!("delete account {name} {cluster}"))],
+        remains: if account.is_some() { undo.clone() } else { Vec::new() },
+        undo,
+        undo_note: None,
         notes: vec!["Run the plan again whenever users are added.".to_owned()],
+    }
+}
+
+/// An account that has work of the site must not change, nor go away on the way back.
+fn other_account_decision(site: &SiteFacts, account: &AccountRecord) -> PlanStep {
+    let name = &account.account;
+    let has = if account.qoses.is_empty() { "QOSes that it inherits" } else { account.qoses.as_str() };
+    PlanStep {
+        id: "accounts",
+        title: format!("a decision: account {name} exists already"),
+        state: StepState::Decision,
+        why: format!(
+            "It has {has}, so other jobs run there too. Choose a new name, or give it the QOS infill alone."
+        ),
+        page: Some("docs/deploy/own-account.md"),
+        commands: Vec::new(),
+        effect: NO_EFFECT.into(),
+        check: sacctmgr_check(
+            site,
+            &format!("assoc {} account={name} user='' format=account,qos", cluster_word(site)),
+            vec![format!("{name}|infill")],
+        ),
+        undo: Vec::new(),
+        remains: Vec::new(),
+        undo_note: None,
+        notes: Vec::new(),
     }
 }
 
@@ -264,21 +333,34 @@ fn operator_step(site: &SiteFacts) -> PlanStep {
         Some("") | None => format!("add user infill {cluster} account=infill adminlevel=operator"),
         Some(_) => "modify user infill set adminlevel=operator".to_owned(),
     });
+    let state = StepState::known(level.map(|level| level == "Operator"));
     PlanStep {
         id: "operator",
         title: "the daemon's user is an Operator".to_owned(),
-        state: StepState::known(level.map(|level| level == "Operator")),
+        state,
         why: "An Operator may pin, hold, release and cancel jobs of others, and cannot submit or run anything as them."
             .to_owned(),
         page: Some("docs/security.md"),
         commands: commands.iter().map(|words| sacctmgr(site, words)).collect(),
-        effect: NO_EFFECT,
+        effect: NO_EFFECT.into(),
         check: sacctmgr_check(
             site,
             "user infill format=user,adminlevel",
             vec!["infill|Operator".to_owned()],
         ),
-        undo: ["delete user infill", "delete account infill"].map(|words| sacctmgr(site, words)).into(),
+        undo: operator_undo(site, [true, has_account || state != StepState::Done]),
+        remains: operator_undo(site, [level.is_some_and(|level| !level.is_empty()), has_account]),
+        undo_note: shared_note(site),
         notes: Vec::new(),
     }
+}
+
+/// The way back for the parts that are there: the user and the account.
+fn operator_undo(site: &SiteFacts, parts: [bool; 2]) -> Vec<PlanCommand> {
+    let words = match shared_note(site) {
+        None => ["delete user infill".to_owned(), "delete account infill".to_owned()],
+        Some(_) => [String::new(), format!("delete account infill {}", cluster_word(site))],
+    };
+    let present = words.iter().zip(parts).filter(|(words, is_there)| *is_there && !words.is_empty());
+    present.map(|(words, _)| sacctmgr(site, words)).collect()
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::facts::{self, AccountingFacts, ConfigFiles, DaemonFacts, HostFacts, NodeFacts, OURS, SiteFacts};
+use super::plugin::SITE_PLUGIN;
 use crate::client::DaemonClient;
 use crate::command;
 use crate::doctor::site::slurm_conf::SlurmConf;
@@ -11,14 +12,16 @@ use crate::doctor::site::{accounting, partition};
 use crate::session::CliSession;
 use infill_agent::identity::SlurmIdentity;
 use infill_api::{DaemonStatus, routes};
-use infill_model::NodeName;
 use infill_model::config::DEFAULT_PATH;
+use infill_model::{ControlState, NodeName};
 use infill_slurm::identity::uid_of;
 
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The most files that slurm.conf may include.
 const MAX_INCLUDES: usize = 32;
+/// The most controllers that are read: the first and its backups.
+const MAX_CONTROLLERS: usize = 8;
 /// The limits in which malleable and main jobs count together.
 const LIMITS: [&str; 7] =
     ["GrpTRES", "GrpJobs", "GrpSubmitJobs", "GrpTRESRunMins", "MaxJobs", "MaxSubmitJobs", "MaxTRESPU"];
@@ -78,6 +81,11 @@ async fn ask_accounting(inquiry: &mut Inquiry, cluster: &str) -> AccountingFacts
     let limits = inquiry.ask("sacctmgr", &words).await;
     let level = inquiry.ask("sacctmgr", &["-nP", "show", "user", OURS, "format=user,adminlevel"]).await;
     let reservations = inquiry.ask("scontrol", &["-o", "show", "reservation"]).await;
+    let words = ["-nP", "show", "assoc", "format=cluster,account,qos", "wopl"];
+    let clusters = inquiry.ask("sacctmgr", &words).await.filter(|_| !cluster.is_empty());
+    let accounts =
+        command::run_command("sacctmgr", &["-nP", "show", "account", "format=account,descr,org"], "");
+    let own_accounts = accounts.await.unwrap_or_default();
     let words = ["-nPXa", "-r", OURS, "-S", "now-30days", "-E", "now", "--format=nodelist"];
     let ran = command::run_command("sacct", &words, "").await.ok();
     let level_of = |text: String| {
@@ -91,6 +99,8 @@ async fn ask_accounting(inquiry: &mut Inquiry, cluster: &str) -> AccountingFacts
         limits: limits.map(|text| facts::parse_limits(&text, &LIMITS)).unwrap_or_default(),
         reservations: reservations.map(|text| words_after(&text, "ReservationName=")).unwrap_or_default(),
         had_jobs: ran.map(|text| text.lines().any(|nodes| !nodes.is_empty() && nodes != "None assigned")),
+        other_clusters: clusters.map(|text| facts::parse_other_clusters(&text, cluster)),
+        own_accounts: facts::parse_own_accounts(&own_accounts),
     }
 }
 
@@ -103,7 +113,8 @@ fn read_small_file(path: &Path) -> std::io::Result<String> {
     if std::fs::metadata(path)?.len() > MAX_FILE_BYTES {
         return Err(std::io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes")));
     }
-    std::fs::read_to_string(path)
+    // A comment in another encoding must not hide a file.
+    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn read_files(conf: Option<&SlurmConf>, inquiry: &mut Inquiry) -> ConfigFiles {
@@ -115,8 +126,8 @@ fn read_files(conf: Option<&SlurmConf>, inquiry: &mut Inquiry) -> ConfigFiles {
     match read_small_file(Path::new(path)) {
         Ok(text) => {
             let included = facts::included_files(&text, &folder);
-            let beside =
-                ["slurm.conf.infill", "job_submit.lua", "infill.lua"].map(|n| format!("{folder}/{n}"));
+            let names = ["slurm.conf.infill", "job_submit.lua", "infill.lua", SITE_PLUGIN];
+            let beside = names.map(|name| format!("{folder}/{name}"));
             for path in included.into_iter().take(MAX_INCLUDES).chain(beside) {
                 if let Ok(text) = read_small_file(Path::new(&path)) {
                     texts.insert(path, text);
@@ -132,11 +143,16 @@ fn read_files(conf: Option<&SlurmConf>, inquiry: &mut Inquiry) -> ConfigFiles {
 async fn ask_host(conf: Option<&SlurmConf>) -> HostFacts {
     let name = command::run_command("uname", &["-n"], "").await.unwrap_or_default().trim().to_owned();
     let setting = |key: &str| conf.map(|conf| conf.get(key)).unwrap_or_default();
-    let controller = setting("SlurmctldHost[0]").split('(').next().unwrap_or_default().to_owned();
+    let controller_at = |number: usize| {
+        let text = setting(&format!("SlurmctldHost[{number}]"));
+        text.split('(').next().unwrap_or_default().to_owned()
+    };
+    let backups = (1..MAX_CONTROLLERS).map(controller_at).filter(|name| !name.is_empty());
     let libraries = Path::new(setting("PluginDir"));
     let units = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
     HostFacts {
-        controller,
+        controller: controller_at(0),
+        backups: backups.collect(),
         has_systemd: Path::new("/run/systemd/system").is_dir(),
         has_units: units.iter().any(|folder| Path::new(folder).join("infill.service").exists()),
         slurmrestd: find_program("slurmrestd"),
@@ -211,5 +227,7 @@ async fn ask_daemon(session: &CliSession, inquiry: &mut Inquiry) -> DaemonFacts 
         Ok(client) => client.get(routes::STATUS).await.ok(),
         Err(_) => None,
     };
-    DaemonFacts { path: path.to_string_lossy().into_owned(), text, config, mode: status.map(|s| s.mode) }
+    let is_stopped = status.as_ref().is_some_and(|status| status.control != ControlState::Normal);
+    let mode = status.map(|status| status.mode);
+    DaemonFacts { path: path.to_string_lossy().into_owned(), text, config, mode, is_stopped }
 }

@@ -6,6 +6,9 @@ use serde::Serialize;
 use infill_model::NodeName;
 use infill_model::hostlist::{compress_nodes, expand_hostlist};
 
+/// The account of the daemon's own user.
+const DAEMON_ACCOUNT: &str = "infill";
+
 /// Which jobs preempt malleable ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -101,6 +104,9 @@ fn parse_account(text: &str) -> Result<String, String> {
     if text.is_empty() || !text.chars().all(is_good) {
         return Err("expected the name of an account: lower-case letters, digits, _ . -".to_owned());
     }
+    if text == DAEMON_ACCOUNT {
+        return Err("the account infill belongs to the daemon: choose another name".to_owned());
+    }
     Ok(text.to_owned())
 }
 
@@ -114,4 +120,15 @@ fn parse_nodes(text: &str) -> Result<String, String> {
         return Err("expected nodes, such as n[1-2]".to_owned());
     }
     Ok(compress_nodes(&nodes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemons_account_is_no_choice() {
+        assert_eq!(parse_account("harvest").as_deref(), Ok("harvest"));
+        assert!(parse_account("infill").is_err_and(|why| why.contains("belongs to the daemon")));
+    }
 }

@@ -26,7 +26,7 @@ pub fn daemon_steps(site: &SiteFacts, choices: &DeployChoices) -> Vec<PlanStep> 
     let mut file = TomlFile::new(&site.daemon.path, site.daemon.text.as_deref());
     steps.push(config_step(site, choices, &mut file));
     steps.push(start_step(site));
-    steps.push(act_step(site, &mut file));
+    steps.push(act_step(site, choices, &mut file));
     steps.push(job_step(site, choices));
     steps.push(widen_step(site, choices, &mut file));
     steps
@@ -60,14 +60,43 @@ fn package_step(site: &SiteFacts) -> PlanStep {
         why: "The package infill-daemon has the units and infill.toml; it starts nothing.".to_owned(),
         page: None,
         commands: vec![here(install)],
-        effect: "None.",
+        effect: "None.".into(),
         check: StepCheck { command: here("systemctl cat infill"), prints: vec!["infill serve".to_owned()] },
         undo: vec![here(remove)],
+        remains: Vec::new(),
+        undo_note: None,
         notes,
     }
 }
 
+/// Whether nothing says on which nodes infill shall begin. Without nodes it would act on all.
+fn lacks_canary(site: &SiteFacts, choices: &DeployChoices) -> bool {
+    choices.canary.is_empty() && !site.is_wide()
+}
+
+/// The same step, without commands, until somebody has named the first nodes.
+fn canary_decision(step: PlanStep) -> PlanStep {
+    PlanStep {
+        state: StepState::Decision,
+        why: "No node works now, or Slurm does not show its nodes: choose --canary. Without first nodes infill \
+              would use all."
+            .to_owned(),
+        commands: Vec::new(),
+        undo: Vec::new(),
+        ..step
+    }
+}
+
 fn config_step(site: &SiteFacts, choices: &DeployChoices, file: &mut TomlFile) -> PlanStep {
+    let step = config_step_for(site, choices, file);
+    if !lacks_canary(site, choices) {
+        return step;
+    }
+    let check = StepCheck { prints: Vec::new(), ..step.check.clone() };
+    canary_decision(PlanStep { title: "infill.toml, with the first nodes".to_owned(), check, ..step })
+}
+
+fn config_step_for(site: &SiteFacts, choices: &DeployChoices, file: &mut TomlFile) -> PlanStep {
     let config = &site.daemon.config;
     let listen = format!("\"0.0.0.0:{PORT}\"");
     let url = format!("\"http://{}:{PORT}\"", site.host.name);
@@ -83,6 +112,8 @@ fn config_step(site: &SiteFacts, choices: &DeployChoices, file: &mut TomlFile) -
     if choices.share == ShareChoice::Gpus && config.gaps.lend != infill_model::LendingMode::Gpus {
         settings.push(TomlSetting { table: "gaps", key: "lend", value: "\"gpus\"" });
     }
+    let remains = config_undo(site, file);
+    // A pilot that is over is not begun again: no canary means all nodes here.
     if config.safety.nodes != choices.canary {
         settings.push(TomlSetting { table: "safety", key: "nodes", value: &canary });
     }
@@ -90,31 +121,38 @@ fn config_step(site: &SiteFacts, choices: &DeployChoices, file: &mut TomlFile) -
     file.set_all(&settings);
     let TomlCommands { mut run, mut undo } = file.take();
     if is_done {
-        undo = config_undo(site, file);
+        undo.clone_from(&remains);
     }
     let mut notes = Vec::new();
     if site.has_other_machines() {
         let path = shell_word(&site.daemon.path);
         run.push(format!(
-            "for host in $(sinfo -hN -o %N | sort -u); do ssh $host mkdir -p /etc/infill; scp -p {path} $host:{path}; done"
+            "for host in $(sinfo -hN -o %N | sort -u); do ssh -n $host mkdir -p -m 755 /etc/infill; scp -p {path} $host:{path}; done"
         ));
         notes.push(format!(
             "Nodes and login nodes must reach port {PORT} of this machine, and have the same infill.toml and the program."
         ));
     }
+    let title = if choices.canary.is_empty() {
+        "infill.toml, with all nodes".to_owned()
+    } else {
+        format!("infill.toml, with {} as the only nodes", choices.canary)
+    };
     PlanStep {
         id: "config",
-        title: format!("infill.toml, with {} as the only nodes", choices.canary),
+        title,
         state: StepState::known(Some(is_done)),
         why: "The daemon observes all nodes, and may use only these.".to_owned(),
         page: Some("docs/deploy/pilot.md"),
         commands: all_here(run),
-        effect: "None. It takes effect when the daemon starts.",
+        effect: "None. It takes effect when the daemon starts.".into(),
         check: StepCheck {
             command: here("infill config show"),
             prints: vec![format!("nodes = \"{}\"", choices.canary)],
         },
         undo: all_here(undo),
+        remains: all_here(remains),
+        undo_note: None,
         notes,
     }
 }
@@ -124,10 +162,13 @@ const OUR_KEYS: [&str; 5] = ["listen", "url", "lend", "nodes", "mode"];
 
 /// The way back from a finished file: what it said before is not known any more.
 fn config_undo(site: &SiteFacts, file: &TomlFile) -> Vec<String> {
-    let text = site.daemon.text.as_deref().unwrap_or_default();
+    let Some(text) = site.daemon.text.as_deref() else { return Vec::new() };
     let mut keys = text.lines().filter_map(|line| line.split_once('=')).map(|(key, _)| key.trim());
     if keys.all(|key| OUR_KEYS.contains(&key)) && !text.contains('#') {
         return file.removal();
+    }
+    if site.daemon.config.safety.nodes.is_empty() {
+        return Vec::new();
     }
     let mut wide = file.clone();
     wide.set_all(&[TomlSetting { table: "safety", key: "nodes", value: "\"\"" }]);
@@ -155,12 +196,14 @@ fn start_step(site: &SiteFacts) -> PlanStep {
             .to_owned(),
         page: None,
         commands: all_here(start_commands(site)),
-        effect: "None. The daemon observes and changes nothing.",
+        effect: "None. The daemon observes and changes nothing.".into(),
         check: StepCheck {
             command: here("runuser -u infill -- infill doctor"),
             prints: vec!["errors: 0".to_owned(), "infill is Operator".to_owned()],
         },
         undo: all_here(undo),
+        remains: Vec::new(),
+        undo_note: None,
         notes,
     }
 }
@@ -182,7 +225,7 @@ fn start_commands(site: &SiteFacts) -> Vec<String> {
     let mut commands = Vec::new();
     if has_other_path(site) {
         commands.push(format!(
-            "mkdir -p {DROP_IN} && printf '%s\\n' '[Service]' ExecStart= 'ExecStart={words}' >{DROP_IN}/path.conf"
+            "mkdir -p -m 755 {DROP_IN} && printf '%s\\n' '[Service]' ExecStart= 'ExecStart={words}' >{DROP_IN}/path.conf"
         ));
     }
     commands.push("systemctl daemon-reload".to_owned());
@@ -191,18 +234,20 @@ fn start_commands(site: &SiteFacts) -> Vec<String> {
 }
 
 /// Starts a program of user infill that outlives the shell. Its pid and its log have the same name.
+/// User infill writes both: in that user's folder, root would follow links to anywhere.
 fn background(name: &str, words: &str) -> String {
     format!(
-        "setsid -f runuser -u infill -- sh -c 'echo $$ >/run/infill/{name}.pid; exec {words}' \
-         </dev/null >>/run/infill/{name}.log 2>&1; until [ -s /run/infill/{name}.pid ]; do sleep 0.1; done"
+        "setsid -f runuser -u infill -- sh -c 'echo $$ >/run/infill/{name}.pid; \
+         exec {words} >>/run/infill/{name}.log 2>&1' </dev/null >/dev/null 2>&1; \
+         timeout 30 sh -c 'until [ -s /run/infill/{name}.pid ]; do sleep 0.1; done'"
     )
 }
 
-/// Ends the program of that pid, and waits for its end.
+/// Ends the program of that pid, as its user, which can end nothing of others. Waits for its end.
 fn stop_background(name: &str) -> String {
     format!(
-        "pid=$(cat /run/infill/{name}.pid); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.2; done; \
-             rm -f /run/infill/{name}.pid"
+        "runuser -u infill -- timeout 120 sh -c 'pid=$(cat /run/infill/{name}.pid) && kill \"$pid\" && \
+         while kill -0 \"$pid\" 2>/dev/null; do sleep 0.2; done; rm -f /run/infill/{name}.pid'"
     )
 }
 
@@ -221,7 +266,13 @@ fn restart_commands(site: &SiteFacts) -> Vec<String> {
     vec![stop_background("daemon"), background("daemon", "infill serve")]
 }
 
-fn act_step(site: &SiteFacts, file: &mut TomlFile) -> PlanStep {
+fn act_step(site: &SiteFacts, choices: &DeployChoices, file: &mut TomlFile) -> PlanStep {
+    let step = act_step_for(site, file);
+    let is_acting = step.state == StepState::Done;
+    if is_acting || !lacks_canary(site, choices) { step } else { canary_decision(step) }
+}
+
+fn act_step_for(site: &SiteFacts, file: &mut TomlFile) -> PlanStep {
     file.set_all(&[TomlSetting { table: "daemon", key: "mode", value: "\"act\"" }]);
     let TomlCommands { mut run, mut undo } = file.take();
     if site.daemon.config.daemon.mode == DaemonMode::Act {
@@ -232,6 +283,12 @@ fn act_step(site: &SiteFacts, file: &mut TomlFile) -> PlanStep {
     run.extend(restart_commands(site));
     undo.extend(restart_commands(site));
     undo.insert(0, "infill drain; scancel -p infill".to_owned());
+    let mut notes = vec!["`infill pause` and `infill drain` stop it at once (docs/emergency.md).".to_owned()];
+    if site.daemon.is_stopped {
+        // Such an order survives a restart: the way back of this step gives one.
+        run.insert(0, "infill resume".to_owned());
+        notes.push("An order to pause or drain is in force. `infill resume` ends it.".to_owned());
+    }
     PlanStep {
         id: "act",
         title: "mode act, on the canary nodes".to_owned(),
@@ -239,13 +296,15 @@ fn act_step(site: &SiteFacts, file: &mut TomlFile) -> PlanStep {
         why: "From now on infill starts malleable jobs, on these nodes alone.".to_owned(),
         page: Some("docs/deploy/pilot.md"),
         commands: all_here(run),
-        effect: "None. Main jobs preempt malleable jobs on these nodes.",
+        effect: "None. Main jobs preempt malleable jobs on these nodes.".into(),
         check: StepCheck {
             command: here("infill status --json"),
             prints: vec!["\"mode\": \"act\"".to_owned()],
         },
         undo: all_here(undo),
-        notes: vec!["`infill pause` and `infill drain` stop it at once (docs/emergency.md).".to_owned()],
+        remains: Vec::new(),
+        undo_note: None,
+        notes,
     }
 }
 
@@ -266,12 +325,14 @@ fn job_step(site: &SiteFacts, choices: &DeployChoices) -> PlanStep {
         why: "One malleable job shows that all parts work together.".to_owned(),
         page: Some("docs/deploy/pilot.md"),
         commands: vec![PlanCommand::user(host, job)],
-        effect: "None. It waits, held, until its nodes are idle.",
+        effect: "None. It waits, held, until its nodes are idle.".into(),
         check: StepCheck {
             command: PlanCommand::root(&site.controller(), "squeue -h -p infill -t R -o 'runs on %N'"),
             prints: vec!["runs on ".to_owned()],
         },
         undo: vec![PlanCommand::root(&site.controller(), "scancel -p infill --name=infill-trial")],
+        remains: Vec::new(),
+        undo_note: None,
         notes: Vec::new(),
     }
 }
@@ -279,19 +340,27 @@ fn job_step(site: &SiteFacts, choices: &DeployChoices) -> PlanStep {
 fn widen_step(site: &SiteFacts, choices: &DeployChoices, file: &mut TomlFile) -> PlanStep {
     file.set_all(&[TomlSetting { table: "safety", key: "nodes", value: "\"\"" }]);
     let TomlCommands { mut run, mut undo } = file.take();
-    run.extend(restart_commands(site));
-    undo.extend(restart_commands(site));
     let is_wide = site.daemon.mode == Some(DaemonMode::Act) && site.daemon.config.safety.nodes.is_empty();
+    if is_wide {
+        undo.clear();
+    } else {
+        undo.extend(restart_commands(site));
+    }
+    run.extend(restart_commands(site));
+    let first = if choices.canary.is_empty() { "The first nodes" } else { &choices.canary };
     PlanStep {
         id: "widen",
         title: "more nodes: a rack, a tenth, then all".to_owned(),
         state: if is_wide { StepState::Done } else { StepState::Later },
-        why: format!("{} come first, and the next nodes once the pilot's criteria are met.", choices.canary),
+        why: format!("{first} come first, and the next nodes once the pilot's criteria are met."),
         page: Some("docs/deploy/pilot.md"),
         commands: all_here(run),
-        effect: "None. Malleable jobs may then run on all nodes.",
+        effect: "None. Malleable jobs may then run on all nodes.".into(),
         check: StepCheck { command: here("infill nodes"), prints: Vec::new() },
         undo: all_here(undo),
+        remains: Vec::new(),
+        undo_note: is_wide
+            .then(|| "To narrow it again, name nodes in infill.toml (safety.nodes).".to_owned()),
         notes: vec!["For a rack, write its nodes instead of \"\".".to_owned()],
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::choices::ShareChoice;
 use crate::doctor::site::accounting::QosRecord;
+use crate::doctor::site::list_contains;
 use crate::doctor::site::partition::PartitionSettings;
 use crate::doctor::site::slurm_conf::SlurmConf;
 use infill_model::config::Config;
@@ -51,6 +52,10 @@ pub struct AccountingFacts {
     pub reservations: Vec<String>,
     /// Whether a malleable job has run.
     pub had_jobs: Option<bool>,
+    /// Other clusters of the slurmdbd that have infill's account or its QOS.
+    pub other_clusters: Option<Vec<String>>,
+    /// Accounts that the plan has made for malleable jobs, by their descriptions.
+    pub own_accounts: Vec<String>,
 }
 
 /// An account, or a user in an account.
@@ -67,7 +72,7 @@ pub struct AccountRecord {
 /// Configuration files, by path. A file that is missing or cannot be read is not among them.
 #[derive(Default)]
 pub struct ConfigFiles {
-    /// slurm.conf and what it includes, slurm.conf.infill, job_submit.lua, infill.lua.
+    /// slurm.conf and what it includes, slurm.conf.infill, and the Lua files of job submission.
     pub texts: BTreeMap<String, String>,
     /// The folder of slurm.conf.
     pub folder: String,
@@ -80,6 +85,8 @@ pub struct HostFacts {
     pub name: String,
     /// The name of the first controller.
     pub controller: String,
+    /// The names of the backup controllers.
+    pub backups: Vec<String>,
     /// Whether systemd manages services here.
     pub has_systemd: bool,
     /// Whether the units of infill are installed.
@@ -125,6 +132,8 @@ pub struct DaemonFacts {
     pub config: Config,
     /// The mode of the daemon that answers.
     pub mode: Option<DaemonMode>,
+    /// Whether an order to pause or drain is in force.
+    pub is_stopped: bool,
 }
 
 impl SiteFacts {
@@ -133,10 +142,18 @@ impl SiteFacts {
         self.conf.as_ref().map_or("", |conf| conf.get(key))
     }
 
+    /// Whether infill acts on all nodes: the canary nodes have proved good.
+    pub fn is_wide(&self) -> bool {
+        let config = &self.daemon.config;
+        let acts = config.daemon.mode == DaemonMode::Act || self.daemon.mode == Some(DaemonMode::Act);
+        acts && config.safety.nodes.is_empty()
+    }
+
     /// The first nodes that infill uses, unless somebody chooses others. A plan that is followed step by step
-    /// keeps them, although other nodes may fail meanwhile.
+    /// keeps them, although other nodes may fail meanwhile. Empty if infill acts on all, or no node works.
     pub fn usual_canary(&self) -> String {
         match self.daemon.config.safety.nodes.as_str() {
+            "" if self.is_wide() => String::new(),
             "" => compress_nodes(&self.nodes.first),
             nodes => nodes.to_owned(),
         }
@@ -207,6 +224,15 @@ impl SiteFacts {
         self.files_with(|line| is_setting(line, key))
     }
 
+    /// Lines of Slurm's configuration files that set this key beside others, each behind its file's name.
+    pub fn lines_that_mix(&self, key: &str) -> Vec<String> {
+        let ours = self.beside(OUR_FILE);
+        let texts = self.files.texts.iter().filter(|(path, _)| **path != ours && !path.ends_with(".lua"));
+        let lines = texts.flat_map(|(path, text)| text.lines().map(move |line| (path, line)));
+        let mixed = lines.filter(|(_, line)| is_mixed(line, key));
+        mixed.map(|(path, line)| format!("{path}: {}", line.trim())).collect()
+    }
+
     /// What a site of this kind should read about sharing nodes.
     pub fn sharing_note(&self, share: ShareChoice) -> Option<String> {
         let is_shared = |p: &PartitionSettings| {
@@ -224,7 +250,31 @@ impl SiteFacts {
 
 /// Whether a line of slurm.conf sets this key.
 fn is_setting(line: &str, key: &str) -> bool {
-    line.split_once('=').is_some_and(|(name, _)| name.trim().eq_ignore_ascii_case(key))
+    matches!(setting_keys(line)[..], [only] if only.eq_ignore_ascii_case(key))
+}
+
+/// Whether a line of slurm.conf sets this key for the whole cluster, and something else. A line that goes on
+/// below counts, too.
+fn is_mixed(line: &str, key: &str) -> bool {
+    let keys = setting_keys(line);
+    let goes_on = line.trim_end().ends_with('\\');
+    let has = |wanted: &str| keys.iter().any(|k| k.eq_ignore_ascii_case(wanted));
+    has(key) && !has("PartitionName") && (keys.len() > 1 || goes_on)
+}
+
+/// The keys that a line of slurm.conf sets.
+pub fn setting_keys(line: &str) -> Vec<&str> {
+    let mut keys = Vec::new();
+    let mut before = "";
+    for word in line.split('#').next().unwrap_or_default().split_whitespace() {
+        match word.split_once('=') {
+            Some(("", _)) => keys.push(before),
+            Some((key, _)) => keys.push(key),
+            None => {}
+        }
+        before = word;
+    }
+    keys
 }
 
 /// The files that slurm.conf includes, as paths.
@@ -245,6 +295,28 @@ pub fn parse_accounts(text: &str) -> Vec<AccountRecord> {
         Some(AccountRecord { account: account.to_owned(), user: user.to_owned(), qoses: qoses.to_owned() })
     });
     records.collect()
+}
+
+/// Parses `sacctmgr -nP show assoc format=cluster,account,qos wopl`. Returns the clusters besides `here` that
+/// use infill.
+pub fn parse_other_clusters(text: &str, here: &str) -> Vec<String> {
+    let mut clusters: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let [cluster, account, qoses] = line.split('|').collect::<Vec<_>>()[..] else { continue };
+        let uses = account == OURS || list_contains(qoses, OURS);
+        if uses && cluster != here && !clusters.iter().any(|known| known == cluster) {
+            clusters.push(cluster.to_owned());
+        }
+    }
+    clusters
+}
+
+/// Parses `sacctmgr -nP show account format=account,descr,org`. Returns the accounts that were made for
+/// malleable jobs.
+pub fn parse_own_accounts(text: &str) -> Vec<String> {
+    let lines = text.lines().filter_map(|line| line.split_once('|'));
+    let made = lines.filter(|(_, words)| words.eq_ignore_ascii_case("malleable|infill"));
+    made.map(|(account, _)| account.to_owned()).collect()
 }
 
 /// Parses the limits in `sacctmgr -nP show assoc format=account,user,grptres,grpjobs,maxjobs,… wopl`.
@@ -299,6 +371,32 @@ mod tests {
                      NodeName=n4 CPUTot=2 Gres=gpu:4 RealMemory=1\n";
         assert_eq!(parse_gpu_share(nodes), Some(GpuShare { cpus: 8, memory_mib: 100_000 }));
         assert_eq!(parse_gpu_share("NodeName=n3 CPUTot=8 Gres=(null) RealMemory=1\n"), None);
+    }
+
+    #[test]
+    fn a_line_with_several_settings_is_not_one_setting() {
+        assert!(is_setting("  preempttype = preempt/qos  # why=so", "PreemptType"));
+        assert!(!is_setting("#PreemptType=preempt/qos", "PreemptType"));
+        let both = "PreemptType=preempt/qos PreemptMode = REQUEUE";
+        assert_eq!(setting_keys(both), ["PreemptType", "PreemptMode"]);
+        for key in ["PreemptType", "PreemptMode"] {
+            assert!(!is_setting(both, key) && is_mixed(both, key), "{key}");
+        }
+        assert!(!is_mixed("PartitionName=main Nodes=ALL PreemptMode=OFF", "PreemptMode"));
+        assert!(is_mixed("PreemptMode=REQUEUE \\", "PreemptMode"));
+        assert!(!is_mixed("#infill# PreemptType=a PreemptMode=b", "PreemptType"));
+    }
+
+    #[test]
+    fn other_clusters_are_those_that_use_infill() {
+        let text = "big|root|normal,infill\neast|infill|\nwest|physics|normal,infill\nwest|root|infill\nnorth|root|normal\n";
+        assert_eq!(parse_other_clusters(text, "big"), ["east", "west"]);
+    }
+
+    #[test]
+    fn accounts_of_the_plan_are_known_by_their_words() {
+        let text = "harvest|malleable|infill\nresearch|science|infill\ninfill|infill|infill\n";
+        assert_eq!(parse_own_accounts(text), ["harvest"]);
     }
 
     #[test]

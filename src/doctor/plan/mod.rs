@@ -8,11 +8,14 @@ mod ask;
 mod choices;
 mod daemon;
 mod facts;
+mod plugin;
 mod render;
 mod slurm;
 mod step;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_ways_back;
 mod toml_lines;
 
 use serde::Serialize;
@@ -27,8 +30,8 @@ use infill_present::{
     exit::{CommandResult, ProgramExit},
     output,
 };
+pub use plugin::{plugin_text, wrapper_text};
 use render::PlanText;
-pub use slurm::{plugin_text, wrapper_text};
 use step::{PlanStep, StepState};
 
 /// How the plan is printed.
@@ -38,7 +41,7 @@ pub enum PlanForm {
     Text,
     /// The steps, as JSON.
     Json,
-    /// The ways back of what is done, as text.
+    /// The ways back of what is there, as text.
     Undo,
 }
 
@@ -54,13 +57,18 @@ struct PlanDocument<'a> {
     could_not_read: &'a [String],
 }
 
-/// All steps for a site, in order.
+/// The plan for a site, in order.
 fn plan_steps(site: &SiteFacts, choices: &DeployChoices) -> Vec<PlanStep> {
     if let Some(decision) = slurm::suspend_decision(site) {
         return vec![decision];
     }
+    all_steps(site, choices)
+}
+
+/// All steps, also where a decision stands before them: what is there can be undone all the same.
+fn all_steps(site: &SiteFacts, choices: &DeployChoices) -> Vec<PlanStep> {
     let mut steps = accounting::accounting_steps(site, choices);
-    steps.push(slurm::plugin_step(site, choices));
+    steps.push(plugin::plugin_step(site, choices));
     steps.push(slurm::conf_step(site, choices));
     steps.extend(daemon::daemon_steps(site, choices));
     steps
@@ -71,12 +79,15 @@ pub async fn run(args: &ChoiceArgs, session: &CliSession, form: PlanForm) -> Com
     let site = ask::ask_site(session).await;
     let by_partition = site.conf.as_ref().is_some_and(SlurmConf::preempts_by_partition);
     let choices = args.settle(by_partition, site.usual_canary());
+    if form == PlanForm::Undo {
+        let installed = plugin::installed_choices(&site, choices);
+        output::print_text(&render::render_undo(&all_steps(&site, &installed)))?;
+        return Ok(ProgramExit::Ok.code());
+    }
     let steps = plan_steps(&site, &choices);
     let is_left = |step: &PlanStep| !matches!(step.state, StepState::Done | StepState::Later);
     let complete = !steps.iter().any(is_left);
-    if form == PlanForm::Undo {
-        output::print_text(&render::render_undo(&steps))?;
-    } else if form == PlanForm::Json {
+    if form == PlanForm::Json {
         output::print_json(&PlanDocument {
             schema: SCHEMA_VERSION,
             cluster: site.cluster(),

@@ -27,7 +27,7 @@ pub fn render_plan(plan: &PlanText<'_>) -> String {
         "plan for cluster {}: {done} of {needed} steps done\n",
         if plan.cluster.is_empty() { "(unknown)" } else { plan.cluster }
     );
-    render_choices(&mut text, plan.choices);
+    render_choices(&mut text, plan);
     for (number, step) in (1..).zip(plan.steps) {
         render_step(&mut text, number, step);
     }
@@ -38,12 +38,19 @@ pub fn render_plan(plan: &PlanText<'_>) -> String {
     if !plan.unread.is_empty() {
         text.push_str("Run this as root on the controller to see everything.\n");
     } else {
-        text.push_str("Run this again after each step. `infill doctor --plan --undo` prints the ways back of all done steps.\n");
+        text.push_str("Run this again after each step. `infill doctor --plan --undo` prints the ways back of what is there.\n");
     }
     text
 }
 
-fn render_choices(text: &mut String, choices: &DeployChoices) {
+fn render_choices(text: &mut String, plan: &PlanText<'_>) {
+    let choices = plan.choices;
+    let is_asked = plan.steps.iter().any(|step| step.id == "config" && step.state == StepState::Decision);
+    let canary = match choices.canary.as_str() {
+        "" if is_asked => "(to be chosen)".to_owned(),
+        "" => "(all nodes)".to_owned(),
+        nodes => nodes.to_owned(),
+    };
     let rows = [
         ("--preempt", choices.preempt.word().to_owned(), "docs/deploy/preemption.md"),
         ("--share", choices.share.word().to_owned(), "docs/deploy/sharing.md"),
@@ -52,7 +59,7 @@ fn render_choices(text: &mut String, choices: &DeployChoices) {
             choices.own_account.clone().unwrap_or_else(|| "none".to_owned()),
             "docs/deploy/own-account.md",
         ),
-        ("--canary", choices.canary.clone(), "docs/deploy/pilot.md"),
+        ("--canary", canary, "docs/deploy/pilot.md"),
     ];
     text.push_str("decisions\n");
     for (flag, value, page) in rows {
@@ -78,14 +85,14 @@ fn render_step(text: &mut String, number: usize, step: &PlanStep) {
         field(text, "read", page);
     }
     render_commands(text, "run", &step.commands);
-    field(text, "effect", step.effect);
+    field(text, "effect", &step.effect);
     render_commands(text, "check", std::slice::from_ref(&step.check.command));
     if !step.check.prints.is_empty() {
         let wanted: Vec<String> = step.check.prints.iter().map(|part| format!("`{part}`")).collect();
         field(text, "prints", &wanted.join(" and "));
     }
     render_commands(text, "back", &step.undo);
-    for note in &step.notes {
+    for note in step.undo_note.iter().chain(&step.notes) {
         field(text, "note", note);
     }
     text.push('\n');
@@ -112,16 +119,31 @@ fn render_commands(text: &mut String, name: &str, commands: &[PlanCommand]) {
     }
 }
 
-/// The ways back of all steps that are done, from the last to the first.
+/// The ways back of all that is there, from the last step to the first, and why the others have none.
 pub fn render_undo(steps: &[PlanStep]) -> String {
     let mut text = String::new();
-    for step in steps.iter().rev().filter(|step| step.state == StepState::Done) {
+    for step in steps.iter().rev().filter(|step| !step.way_back().is_empty()) {
         let _ = writeln!(text, "without {}", step.title);
-        render_commands(&mut text, "back", &step.undo);
+        render_commands(&mut text, "back", step.way_back());
+        if let Some(note) = &step.undo_note {
+            field(&mut text, "note", note);
+        }
         text.push('\n');
     }
     if text.is_empty() {
         text.push_str("Nothing is to be undone.\n");
     }
+    for step in steps.iter().rev().filter(|step| step.way_back().is_empty()) {
+        let _ = writeln!(text, "skipped: {}: {}", step.title, reason_to_skip(step));
+    }
     text
+}
+
+fn reason_to_skip(step: &PlanStep) -> &str {
+    match step.state {
+        StepState::Done => step.undo_note.as_deref().unwrap_or("nothing of it is here to be taken away"),
+        StepState::Open | StepState::Later => step.undo_note.as_deref().unwrap_or("it is not done"),
+        StepState::Unknown => "whether it is done cannot be read here",
+        StepState::Decision => &step.why,
+    }
 }

@@ -1,42 +1,17 @@
-//! Steps in slurm.conf: the plug-in, the lines for infill, and the configuration that slurmctld reads again.
+//! The step in slurm.conf: the lines for infill, and the configuration that slurmctld reads again.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::choices::{DeployChoices, PreemptChoice, ShareChoice};
-use super::facts::{OURS, SiteFacts};
-use super::step::{PlanCommand, PlanStep, StepCheck, StepState, shell_word, write_lines};
+use super::facts::{OURS, SiteFacts, setting_keys};
+use super::plugin::copy_command;
+use super::step::{PlanCommand, PlanStep, SED, StepCheck, StepState, shell_word, write_lines};
 use super::toml_lines::escape_pattern;
+use crate::doctor::site::accounting::QosRecord;
 use crate::doctor::site::list_contains;
+use crate::doctor::site::partition::is_exclusive;
 
-/// The plug-in of this version.
-const PLUGIN: &str = include_str!("../../../slurm/job_submit.lua");
-/// The words that show a file to be the plug-in.
-const PLUGIN_MARK: &str = "Infill's job submission plug-in";
-/// A job_submit.lua that calls infill's functions and then the site's own.
-const WRAPPER: &str = "\
--- Infill's functions first, then the site's own (job_submit_site.lua). Written by `infill doctor --plan`.
-local folder = debug.getinfo(1, \"S\").source:match(\"^@(.*/)\") or \"/etc/slurm/\"
-dofile(folder .. \"infill.lua\")
-local infill_submit, infill_modify = slurm_job_submit, slurm_job_modify
-dofile(folder .. \"job_submit_site.lua\")
-local site_submit, site_modify = slurm_job_submit, slurm_job_modify
-
-function slurm_job_submit(job, partitions, uid)
-   local rc = infill_submit(job, partitions, uid)
-   if rc ~= slurm.SUCCESS then return rc end
-   return site_submit(job, partitions, uid)
-end
-
-function slurm_job_modify(job, record, partitions, uid)
-   local rc = infill_modify(job, record, partitions, uid)
-   if rc ~= slurm.SUCCESS then return rc end
-   return site_modify(job, record, partitions, uid)
-end
-
-return slurm.SUCCESS
-";
-/// The name of the site's own job_submit.lua, once the wrapper has taken its place.
-const SITE_PLUGIN: &str = "job_submit_site.lua";
 /// The line that brings infill's lines into slurm.conf.
 const INCLUDE: &str = "include slurm.conf.infill";
 /// Stands before a line of the site that infill's lines replace.
@@ -44,90 +19,10 @@ const REPLACED: &str = "#infill# ";
 /// The line that keeps partitions of the site from being preempted, where partitions decide.
 const UNTOUCHED: &str = "PartitionName=DEFAULT PreemptMode=OFF";
 
-/// The text of job_submit.lua with its constants set.
-pub fn plugin_text(share: ShareChoice, own_account: Option<&str>) -> String {
-    let mut text = PLUGIN.to_owned();
-    if share == ShareChoice::Gpus {
-        text = text.replace("local LEND = \"nodes\"", "local LEND = \"gpus\"");
-    }
-    if let Some(account) = own_account {
-        text = text.replace("local ACCOUNT = nil", &format!("local ACCOUNT = \"{account}\""));
-    }
-    text
-}
-
-/// The text of a job_submit.lua that calls infill's functions and the site's.
-pub fn wrapper_text() -> &'static str {
-    WRAPPER
-}
-
-/// The command that prints the plug-in for these choices.
-fn plugin_command(choices: &DeployChoices) -> String {
-    let mut words = "infill doctor --plugin".to_owned();
-    if choices.share == ShareChoice::Gpus {
-        words.push_str(" --share gpus");
-    }
-    if let Some(account) = &choices.own_account {
-        words.push_str(&format!(" --own-account {account}"));
-    }
-    words
-}
-
-/// The plug-in, beside slurm.conf.
-pub fn plugin_step(site: &SiteFacts, choices: &DeployChoices) -> PlanStep {
-    let host = site.controller();
-    let wanted = plugin_text(choices.share, choices.own_account.as_deref());
-    let submit = site.beside("job_submit.lua");
-    let library = site.beside("infill.lua");
-    let own = site.text_beside("job_submit.lua").filter(|text| !text.contains(PLUGIN_MARK));
-    let is_wrapped = own.is_some_and(|text| text.contains("infill.lua"));
-    let mut commands = Vec::new();
-    let mut undo = Vec::new();
-    let (file, why) = match own {
-        None => (&submit, "It turns `sbatch -p infill --nodes=1-8` into a held job that infill starts."),
-        Some(_) => (
-            &library,
-            "It turns `sbatch -p infill --nodes=1-8` into a held job. Your own job_submit.lua stays.",
-        ),
-    };
-    commands.push(format!("{} >{}", plugin_command(choices), shell_word(file)));
-    if own.is_some() {
-        let kept = shell_word(&site.beside(SITE_PLUGIN));
-        let submit = shell_word(&submit);
-        if !is_wrapped {
-            commands.push(format!("cp -p {submit} {kept}"));
-            commands
-                .push(format!("infill doctor --plugin-wrapper >{submit}.new && mv {submit}.new {submit}"));
-        }
-        undo.push(format!("mv {kept} {submit}"));
-    }
-    undo.push(format!("rm -f {}", shell_word(file)));
-    let is_done = site.files.texts.get(file.as_str()).is_some_and(|text| *text == wanted)
-        && (own.is_none() || is_wrapped);
-    PlanStep {
-        id: "plugin",
-        title: "the job submission plug-in, beside slurm.conf".to_owned(),
-        state: StepState::known(Some(is_done || site.host.has_lua == Some(false))),
-        why: why.to_owned(),
-        page: None,
-        commands: commands.into_iter().map(|c| PlanCommand::root(&host, c)).collect(),
-        effect: "None. Jobs of other partitions pass it untouched.",
-        check: StepCheck {
-            command: PlanCommand::root(&host, format!("head -n 1 {}", shell_word(file))),
-            prints: vec![PLUGIN_MARK.to_owned()],
-        },
-        undo: undo.into_iter().map(|c| PlanCommand::root(&host, c)).collect(),
-        notes: lua_note(site).into_iter().collect(),
-    }
-}
-
-fn lua_note(site: &SiteFacts) -> Option<String> {
-    (site.host.has_lua == Some(false)).then(|| {
-        "This Slurm has no job_submit_lua.so, so the plan leaves the plug-in out. Users give the options themselves \
-         (slurm/README.md, Without the plug-in)."
-            .to_owned()
-    })
-}
+/// Ends all malleable jobs. Nothing new starts meanwhile, and a node that does not answer holds it up for ten
+/// minutes at most.
+const EMPTY_PARTITION: &str = "scontrol update partitionname=infill state=drain; scancel -p infill; \
+    timeout 600 sh -c 'while squeue -h -p infill | grep -q .; do sleep 1; done'";
 
 /// A setting that infill's file must have.
 struct ConfChange {
@@ -196,12 +91,14 @@ pub fn suspend_decision(site: &SiteFacts) -> Option<PlanStep> {
                 .to_owned(),
         page: Some("docs/deploy/preemption.md"),
         commands: Vec::new(),
-        effect: "It changes how all preemptible jobs of this site are preempted.",
+        effect: "It changes how all preemptible jobs of this site are preempted.".into(),
         check: StepCheck {
             command: PlanCommand::root(&host, "scontrol show config | grep PreemptMode"),
             prints: vec!["REQUEUE".to_owned()],
         },
         undo: Vec::new(),
+        remains: Vec::new(),
+        undo_note: None,
         notes: vec!["The plan goes on once slurm.conf says how preempted jobs leave their nodes.".to_owned()],
     })
 }
@@ -210,14 +107,18 @@ pub fn suspend_decision(site: &SiteFacts) -> Option<PlanStep> {
 pub fn conf_step(site: &SiteFacts, choices: &DeployChoices) -> PlanStep {
     let host = site.controller();
     let changes = conf_changes(site, choices);
-    let is_done = !changes.iter().any(|change| change.is_open) && site.partition(OURS).is_some();
+    let is_done = !changes.iter().any(|change| change.is_open) && is_partition_right(site, choices);
     let ConfEdits { run, undo } = conf_edits(site, choices, &changes);
-    let as_root = |commands: Vec<String>| commands.into_iter().map(|c| PlanCommand::root(&host, c)).collect();
+    let as_root = |commands: Vec<String>| -> Vec<PlanCommand> {
+        commands.into_iter().map(|c| PlanCommand::root(&host, c)).collect()
+    };
+    let undo = as_root(undo);
+    let is_begun = site.partition(OURS).is_some() || site.text_beside("slurm.conf.infill").is_some();
     let page = match choices.share {
         ShareChoice::Exclusive => "docs/deploy/preemption.md",
         ShareChoice::Gpus => "docs/deploy/sharing.md",
     };
-    PlanStep {
+    let step = PlanStep {
         id: "slurm.conf",
         title: "preemption, the partition infill and the plug-in, in slurm.conf".to_owned(),
         state: StepState::known(site.conf.as_ref().map(|_| is_done)),
@@ -225,12 +126,86 @@ pub fn conf_step(site: &SiteFacts, choices: &DeployChoices) -> PlanStep {
             .to_owned(),
         page: Some(page),
         commands: as_root(run),
-        effect: "None on running jobs. slurmctld and slurmd read their configuration, as after every change of \
-                 slurm.conf; submissions wait for a second or two.",
+        effect: conf_effect(site, choices, &changes),
         check: conf_check(site, choices),
-        undo: as_root(undo),
+        remains: if is_begun { undo.clone() } else { Vec::new() },
+        undo,
+        undo_note: None,
         notes: conf_notes(site, choices, &changes),
+    };
+    match line_decision(site, &changes).filter(|_| step.state == StepState::Open) {
+        Some(why) => {
+            PlanStep { state: StepState::Decision, why, commands: Vec::new(), undo: Vec::new(), ..step }
+        }
+        None => step,
     }
+}
+
+/// Whether the partition is as the decisions say. The rest of its line is the site's.
+fn is_partition_right(site: &SiteFacts, choices: &DeployChoices) -> bool {
+    site.partition(OURS).is_some_and(|ours| {
+        let allows_ours = ours.get("AllowQos").is_some_and(|qoses| qoses == OURS);
+        allows_ours && is_exclusive(ours) == (choices.share == ShareChoice::Exclusive)
+    })
+}
+
+/// Why a human must edit a line of the site's own first. Commands can replace only lines with one setting.
+fn line_decision(site: &SiteFacts, changes: &[ConfChange]) -> Option<String> {
+    if let Some(line) = changes.iter().flat_map(|change| site.lines_that_mix(change.key)).next() {
+        return Some(format!("A line has several settings. Write each on a line of its own first: {line}"));
+    }
+    let is_ours =
+        |line: &str| setting_keys(line).len() > 1 && line.trim().starts_with("PartitionName=infill ");
+    let file = *site.files_with(is_ours).first()?;
+    Some(format!(
+        "{file} has a line of partition infill, which Slurm takes once. Change or remove it there first."
+    ))
+}
+
+/// What the lines do to jobs that run.
+fn conf_effect(site: &SiteFacts, choices: &DeployChoices, changes: &[ConfChange]) -> Cow<'static, str> {
+    let mut text =
+        "None on running jobs. slurmctld and slurmd read their configuration, as after every change of \
+                    slurm.conf; submissions wait for a second or two."
+            .to_owned();
+    let is_open = |key: &str| changes.iter().any(|change| change.key == key && change.is_open);
+    let cancelled = is_open("PreemptMode") && list_contains(site.setting("PreemptMode"), "CANCEL");
+    if choices.preempt == PreemptChoice::Partition {
+        if cancelled {
+            text.push_str(
+                " Preempted jobs are then queued again, not cancelled. Partitions that shall keep that need \
+                 PreemptMode=CANCEL on their lines first.",
+            );
+        }
+        return text.into();
+    }
+    let kept: Vec<&str> = preempted_by_default(site).iter().map(|qos| qos.name.as_str()).collect();
+    if kept.is_empty() || !(cancelled || is_open("PreemptType")) {
+        return text.into();
+    }
+    if is_open("PreemptType") {
+        text.push_str(&format!(
+            " The Preempt lists of all QOSes take effect, so jobs of {} can be preempted from now on.",
+            kept.join(", ")
+        ));
+    }
+    text.push_str(&format!(
+        " Preempted jobs of {} are then queued again, not cancelled. To have them cancelled, run first:",
+        kept.join(", ")
+    ));
+    for name in kept {
+        text.push_str(&format!(" `sacctmgr -i modify qos {} set preemptmode=cancel`", shell_word(name)));
+    }
+    text.into()
+}
+
+/// QOSes of the site that others may preempt, and whose jobs then fare as PreemptMode of slurm.conf says.
+fn preempted_by_default(site: &SiteFacts) -> Vec<&QosRecord> {
+    let others: Vec<&QosRecord> =
+        site.accounting.qoses.iter().flatten().filter(|qos| qos.name != OURS).collect();
+    let follows = |qos: &&&QosRecord| matches!(qos.preempt_mode.to_lowercase().as_str(), "" | "cluster");
+    let is_preempted = |qos: &&&QosRecord| others.iter().any(|o| list_contains(&o.preempts, &qos.name));
+    others.iter().filter(follows).filter(is_preempted).copied().collect()
 }
 
 /// Commands that change the files and let Slurm read them, and the way back.
@@ -243,35 +218,38 @@ fn conf_edits(site: &SiteFacts, choices: &DeployChoices, changes: &[ConfChange])
     let conf = shell_word(&site.beside("slurm.conf"));
     let ours = site.beside("slurm.conf.infill");
     let text = site.text_beside("slurm.conf").unwrap_or_default();
-    let mut run = vec![write_lines(&conf_lines(site, choices, changes), ">", &ours)];
-    let mut undo =
-        vec!["scancel -p infill; while squeue -h -p infill | grep -q .; do sleep 1; done".to_owned()];
+    let mut run = vec![write_lines(&conf_lines(site, choices, changes), &ours)];
+    let mut undo = vec![EMPTY_PARTITION.to_owned()];
     let mut edited: BTreeSet<&str> = site.files_with(|line| line.starts_with(REPLACED)).into_iter().collect();
     for change in changes {
         for file in site.files_with_key(change.key) {
             let pattern = format!("s/^[[:space:]]*{}[[:space:]]*=/{REPLACED}&/I", change.key);
-            run.push(format!("sed -i '{pattern}' {}", shell_word(file)));
+            run.push(format!("{SED} '{pattern}' {}", shell_word(file)));
             edited.insert(file);
         }
     }
-    undo.extend(edited.iter().map(|file| format!("sed -i 's/^{REPLACED}//' {}", shell_word(file))));
+    undo.extend(edited.iter().map(|file| format!("{SED} 's/^{REPLACED}//' {}", shell_word(file))));
     let is_guarded = text.starts_with(UNTOUCHED);
     let is_new_type = changes.iter().any(|change| change.key == "PreemptType" && change.is_open);
     let guards = choices.preempt == PreemptChoice::Partition && is_new_type && !is_guarded;
     if guards {
-        run.push(format!("sed -i '1i {UNTOUCHED}' {conf}"));
+        run.push(format!("{SED} '1i {UNTOUCHED}' {conf}"));
     }
     if guards || is_guarded {
-        undo.push(format!("sed -i '1{{/^{}$/d}}' {conf}", escape_pattern(UNTOUCHED)));
+        undo.push(format!("{SED} '1{{/^{}$/d}}' {conf}", escape_pattern(UNTOUCHED)));
     }
     if !text.lines().any(|line| line.trim() == INCLUDE) {
-        run.push(format!("sed -i '$a {INCLUDE}' {conf}"));
+        run.push(format!("{SED} '$a {INCLUDE}' {conf}"));
     }
-    undo.push(format!("sed -i '/^{INCLUDE}$/d' {conf}"));
+    undo.push(format!("{SED} '/^{INCLUDE}$/d' {conf}"));
     undo.push(format!("rm -f {}", shell_word(&ours)));
-    if site.has_other_machines() && !site.is_configless() {
-        run.push(copy_command(site, &["slurm.conf", "slurm.conf.infill"]));
-        undo.push(copy_command(site, &["slurm.conf"]));
+    if let Some(hosts) = other_hosts(site) {
+        let changed = edited.iter().map(|file| (*file).to_owned()).chain([site.beside("slurm.conf")]);
+        let mut files: Vec<String> = changed.collect::<BTreeSet<_>>().into_iter().collect();
+        undo.push(copy_command(&hosts, &files));
+        undo.push(format!("for host in {hosts}; do ssh -n $host rm -f {}; done", shell_word(&ours)));
+        files.push(ours);
+        run.push(copy_command(&hosts, &files));
     }
     for commands in [&mut run, &mut undo] {
         commands.push("scontrol reconfigure".to_owned());
@@ -288,14 +266,13 @@ fn conf_lines(site: &SiteFacts, choices: &DeployChoices, changes: &[ConfChange])
     lines
 }
 
-/// Copies files of Slurm's folder to all nodes. Sites with a tool for that use it instead.
-fn copy_command(site: &SiteFacts, names: &[&str]) -> String {
-    let files: Vec<String> = names.iter().map(|name| shell_word(&site.beside(name))).collect();
-    format!(
-        "for host in $(sinfo -hN -o %N | sort -u); do scp -p {} $host:{}/; done",
-        files.join(" "),
-        shell_word(&site.files.folder)
-    )
+/// The other hosts that have a slurm.conf of their own, as words of a shell.
+fn other_hosts(site: &SiteFacts) -> Option<String> {
+    let mut hosts = site.host.backups.clone();
+    if site.has_other_machines() && !site.is_configless() {
+        hosts.push("$(sinfo -hN -o %N | sort -u)".to_owned());
+    }
+    (!hosts.is_empty()).then(|| hosts.join(" "))
 }
 
 fn conf_check(site: &SiteFacts, choices: &DeployChoices) -> StepCheck {
@@ -330,7 +307,7 @@ fn conf_notes(site: &SiteFacts, choices: &DeployChoices, changes: &[ConfChange])
             changes.iter().map(|change| change.key).collect::<Vec<_>>().join(", ")
         ));
     }
-    if site.has_other_machines() && !site.is_configless() {
+    if other_hosts(site).is_some() {
         notes.push("Copy the files to all hosts in your own way, if you have one.".to_owned());
     }
     notes.extend(site.sharing_note(choices.share));

@@ -1,6 +1,11 @@
 //! The parts of a plan: steps with their commands, effects, checks and ways back.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
+
+/// Edits a file in place. Where the file is a symlink, its target changes and the link stays.
+pub const SED: &str = "sed -i --follow-symlinks";
 
 /// How far a step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -80,14 +85,27 @@ pub struct PlanStep {
     /// What to run, in this order.
     pub commands: Vec<PlanCommand>,
     /// What it does to jobs that run.
-    pub effect: &'static str,
+    pub effect: Cow<'static, str>,
     /// How to see that it has worked.
     pub check: StepCheck,
     /// What undoes it, in this order. Steps are undone from the last to the first.
     pub undo: Vec<PlanCommand>,
+    /// What undoes the parts that are there of a step that is not done: an older version, a half of it.
+    #[serde(skip)]
+    pub remains: Vec<PlanCommand>,
+    /// Why the way back leaves something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undo_note: Option<String>,
     /// What else this site should know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+impl PlanStep {
+    /// What undoes this step as it is now.
+    pub fn way_back(&self) -> &[PlanCommand] {
+        if self.state == StepState::Done { &self.undo } else { &self.remains }
+    }
 }
 
 /// A word for a shell, in single quotes if it needs them.
@@ -99,10 +117,20 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The command that writes these lines to a file. `redirect` is `>` or `>>`.
-pub fn write_lines(lines: &[String], redirect: &str, path: &str) -> String {
+/// The command that writes a file of these lines, which everybody may read whatever the umask.
+pub fn write_lines(lines: &[String], path: &str) -> String {
+    let file = shell_word(path);
+    format!("{} >{file} && chmod 644 {file}", print_lines(lines))
+}
+
+/// The command that adds these lines to a file.
+pub fn append_lines(lines: &[String], path: &str) -> String {
+    format!("{} >>{}", print_lines(lines), shell_word(path))
+}
+
+fn print_lines(lines: &[String]) -> String {
     let words: Vec<String> = lines.iter().map(|line| shell_word(line)).collect();
-    format!("printf '%s\\n' {} {redirect}{}", words.join(" \\\n    "), shell_word(path))
+    format!("printf '%s\\n' {}", words.join(" \\\n    "))
 }
 
 #[cfg(test)]
@@ -115,5 +143,18 @@ mod tests {
         assert_eq!(shell_word(r#"nodes = "n[1-2]""#), r#"'nodes = "n[1-2]"'"#);
         assert_eq!(shell_word("it's"), r"'it'\''s'");
         assert_eq!(shell_word(""), "''");
+    }
+
+    #[test]
+    fn everybody_may_read_a_file_whatever_the_umask() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        let command = write_lines(&["a b".to_owned()], path.to_str().expect("a name"));
+        let words = ["-c", &format!("umask 077; {command}")];
+        assert!(std::process::Command::new("sh").args(words).status().expect("a shell").success());
+        let mode = std::fs::metadata(&path).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
+        assert_eq!(std::fs::read_to_string(&path).expect("a file"), "a b\n");
     }
 }

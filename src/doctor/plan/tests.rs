@@ -22,7 +22,7 @@ SLURM_CONF              = /etc/slurm/slurm.conf
 ";
 
 /// A site of several machines, seen by root on its controller.
-fn big_site() -> SiteFacts {
+pub fn big_site() -> SiteFacts {
     let text = "ClusterName=big\nPreemptMode=OFF\nJobSubmitPlugins=require_timelimit\ninclude nodes.conf\n";
     SiteFacts {
         conf: Some(SlurmConf::parse(CONF)),
@@ -36,6 +36,8 @@ fn big_site() -> SiteFacts {
             limits: vec!["account physics: GrpTRES=node=4".to_owned()],
             reservations: vec!["maintenance".to_owned()],
             had_jobs: Some(false),
+            other_clusters: Some(Vec::new()),
+            own_accounts: Vec::new(),
         },
         files: ConfigFiles {
             texts: [("/etc/slurm/slurm.conf".to_owned(), text.to_owned())].into(),
@@ -44,6 +46,7 @@ fn big_site() -> SiteFacts {
         host: HostFacts {
             name: "ctl".to_owned(),
             controller: "ctl".to_owned(),
+            backups: Vec::new(),
             has_systemd: true,
             has_units: true,
             slurmrestd: Some("/opt/slurm/sbin/slurmrestd".to_owned()),
@@ -61,7 +64,7 @@ fn big_site() -> SiteFacts {
     }
 }
 
-fn choices() -> DeployChoices {
+pub fn choices() -> DeployChoices {
     DeployChoices {
         preempt: PreemptChoice::Qos,
         share: ShareChoice::Exclusive,
@@ -70,13 +73,13 @@ fn choices() -> DeployChoices {
     }
 }
 
-fn step(site: &SiteFacts, choices: &DeployChoices, id: &str) -> PlanStep {
+pub fn step(site: &SiteFacts, choices: &DeployChoices, id: &str) -> PlanStep {
     let found = plan_steps(site, choices).into_iter().find(|step| step.id == id);
     found.unwrap_or_else(|| panic!("there is no step {id}"))
 }
 
 /// The commands of a step, or those that undo it, a line each.
-fn lines(commands: &[super::step::PlanCommand]) -> String {
+pub fn lines(commands: &[super::step::PlanCommand]) -> String {
     commands.iter().map(|c| format!("{}: {}\n", c.on, c.command)).collect()
 }
 
@@ -88,17 +91,17 @@ fn other_machines_need_the_user_the_files_and_the_daemons_name() {
             .starts_with("every host: useradd --system --uid 980")
     );
     insta::assert_snapshot!(lines(&step(&site, &choices(), "config").commands), @r##"
-    this machine: mkdir -p /etc/infill
+    this machine: mkdir -p -m 755 /etc/infill
     this machine: printf '%s\n' '[daemon]' \
         'listen = "0.0.0.0:6810"' \
         '[agent]' \
         'url = "http://ctl:6810"' \
         '[safety]' \
-        'nodes = "gpu[1-2]"' >/etc/infill/infill.toml
-    this machine: for host in $(sinfo -hN -o %N | sort -u); do ssh $host mkdir -p /etc/infill; scp -p /etc/infill/infill.toml $host:/etc/infill/infill.toml; done
+        'nodes = "gpu[1-2]"' >/etc/infill/infill.toml && chmod 644 /etc/infill/infill.toml
+    this machine: for host in $(sinfo -hN -o %N | sort -u); do ssh -n $host mkdir -p -m 755 /etc/infill; scp -p /etc/infill/infill.toml $host:/etc/infill/infill.toml; done
     "##);
     insta::assert_snapshot!(lines(&step(&site, &choices(), "start").commands), @r##"
-    this machine: mkdir -p /etc/systemd/system/infill-slurmrestd.service.d && printf '%s\n' '[Service]' ExecStart= 'ExecStart=/opt/slurm/sbin/slurmrestd -t 2 -s openapi/slurmctld -a rest_auth/local unix:/run/infill/slurmrestd.sock' >/etc/systemd/system/infill-slurmrestd.service.d/path.conf
+    this machine: mkdir -p -m 755 /etc/systemd/system/infill-slurmrestd.service.d && printf '%s\n' '[Service]' ExecStart= 'ExecStart=/opt/slurm/sbin/slurmrestd -t 2 -s openapi/slurmctld -a rest_auth/local unix:/run/infill/slurmrestd.sock' >/etc/systemd/system/infill-slurmrestd.service.d/path.conf
     this machine: systemctl daemon-reload
     this machine: systemctl enable --now infill-slurmrestd infill
     "##);
@@ -113,19 +116,20 @@ fn settings_of_the_site_are_kept_and_come_back() {
         PreemptMode=REQUEUE \
         PreemptParameters=youngest_first \
         JobSubmitPlugins=require_timelimit,lua \
-        'PartitionName=infill Nodes=ALL Default=NO State=UP PriorityTier=0 AllowQos=infill OverSubscribe=EXCLUSIVE DefaultTime=60 MaxTime=1-00:00:00' >/etc/slurm/slurm.conf.infill
-    this machine: sed -i 's/^[[:space:]]*PreemptMode[[:space:]]*=/#infill# &/I' /etc/slurm/slurm.conf
-    this machine: sed -i 's/^[[:space:]]*JobSubmitPlugins[[:space:]]*=/#infill# &/I' /etc/slurm/slurm.conf
-    this machine: sed -i '$a include slurm.conf.infill' /etc/slurm/slurm.conf
-    this machine: for host in $(sinfo -hN -o %N | sort -u); do scp -p /etc/slurm/slurm.conf /etc/slurm/slurm.conf.infill $host:/etc/slurm/; done
+        'PartitionName=infill Nodes=ALL Default=NO State=UP PriorityTier=0 AllowQos=infill OverSubscribe=EXCLUSIVE DefaultTime=60 MaxTime=1-00:00:00' >/etc/slurm/slurm.conf.infill && chmod 644 /etc/slurm/slurm.conf.infill
+    this machine: sed -i --follow-symlinks 's/^[[:space:]]*PreemptMode[[:space:]]*=/#infill# &/I' /etc/slurm/slurm.conf
+    this machine: sed -i --follow-symlinks 's/^[[:space:]]*JobSubmitPlugins[[:space:]]*=/#infill# &/I' /etc/slurm/slurm.conf
+    this machine: sed -i --follow-symlinks '$a include slurm.conf.infill' /etc/slurm/slurm.conf
+    this machine: for host in $(sinfo -hN -o %N | sort -u); do for file in /etc/slurm/slurm.conf /etc/slurm/slurm.conf.infill; do scp -p $file $host:$file.new && ssh -n $host "cp -p $file.new $file && rm $file.new"; done; done
     this machine: scontrol reconfigure
     "##);
     insta::assert_snapshot!(lines(&conf.undo), @r##"
-    this machine: scancel -p infill; while squeue -h -p infill | grep -q .; do sleep 1; done
-    this machine: sed -i 's/^#infill# //' /etc/slurm/slurm.conf
-    this machine: sed -i '/^include slurm.conf.infill$/d' /etc/slurm/slurm.conf
+    this machine: scontrol update partitionname=infill state=drain; scancel -p infill; timeout 600 sh -c 'while squeue -h -p infill | grep -q .; do sleep 1; done'
+    this machine: sed -i --follow-symlinks 's/^#infill# //' /etc/slurm/slurm.conf
+    this machine: sed -i --follow-symlinks '/^include slurm.conf.infill$/d' /etc/slurm/slurm.conf
     this machine: rm -f /etc/slurm/slurm.conf.infill
-    this machine: for host in $(sinfo -hN -o %N | sort -u); do scp -p /etc/slurm/slurm.conf $host:/etc/slurm/; done
+    this machine: for host in $(sinfo -hN -o %N | sort -u); do for file in /etc/slurm/slurm.conf; do scp -p $file $host:$file.new && ssh -n $host "cp -p $file.new $file && rm $file.new"; done; done
+    this machine: for host in $(sinfo -hN -o %N | sort -u); do ssh -n $host rm -f /etc/slurm/slurm.conf.infill; done
     this machine: scontrol reconfigure
     "##);
     let notes = conf.notes.join("\n");
@@ -166,8 +170,7 @@ fn each_decision_changes_what_it_is_about() {
     assert!(lines(&step(&site, &gpus, "plugin").commands).contains("--plugin --share gpus >"));
     let own = DeployChoices { own_account: Some("harvest".to_owned()), ..choices() };
     insta::assert_snapshot!(lines(&step(&site, &own, "accounts").commands), @r##"
-    this machine: sacctmgr -i add account harvest cluster=big Description=malleable Organization=infill
-    this machine: sacctmgr -i modify account harvest cluster=big set qos=infill defaultqos=infill
+    this machine: sacctmgr -i add account harvest cluster=big Description=malleable Organization=infill qos=infill defaultqos=infill
     this machine: sacctmgr -i add user ann cluster=big account=harvest
     "##);
 }

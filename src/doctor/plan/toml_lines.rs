@@ -1,6 +1,6 @@
 //! Commands that set keys of infill.toml and keep the rest of the file, and commands that take them back.
 
-use super::step::{shell_word, write_lines};
+use super::step::{SED, append_lines, shell_word, write_lines};
 
 /// A file that changes line by line.
 #[derive(Clone, Debug)]
@@ -71,8 +71,8 @@ impl TomlFile {
             let last = lines.len() - end.skip_while(|line| !line.starts_with('[')).count();
             lines.insert(last, format!("{key} = {value}"));
         }
-        self.commands.push(format!("mkdir -p {}", shell_word(self.folder())));
-        self.commands.push(write_lines(&lines, ">", &self.path));
+        self.commands.push(format!("mkdir -p -m 755 {}", shell_word(self.folder())));
+        self.commands.push(write_lines(&lines, &self.path));
         self.undo.extend(self.removal().into_iter().rev());
         self.text = Some(lines.join("\n") + "\n");
     }
@@ -85,10 +85,10 @@ impl TomlFile {
         let path = shell_word(&self.path);
         let within = format!(r"/^\[{table}\]/,/^\[/");
         let Some(start) = lines.iter().position(|line| line.trim_end() == header) else {
-            self.commands.push(write_lines(&[header.clone(), new.clone()], ">>", &self.path));
+            self.commands.push(append_lines(&[header.clone(), new.clone()], &self.path));
             let pattern = |line: &str| format!("/^{}$/d", escape_pattern(line));
             let script = format!("-e {} -e {}", quoted(&pattern(&header)), quoted(&pattern(&new)));
-            self.undo.push(format!("sed -i {script} {path}"));
+            self.undo.push(format!("{SED} {script} {path}"));
             lines.extend([header, new]);
             return lines.join("\n") + "\n";
         };
@@ -99,16 +99,16 @@ impl TomlFile {
             Some(old) => {
                 let replace =
                     |by: &str| quoted(&format!("{within}s|^{key} *=.*|{}|", escape_replacement(by)));
-                self.commands.push(format!("sed -i {} {path}", replace(&new)));
-                self.undo.push(format!("sed -i {} {path}", replace(&old)));
+                self.commands.push(format!("{SED} {} {path}", replace(&new)));
+                self.undo.push(format!("{SED} {} {path}", replace(&old)));
                 let at = start + 1 + table_lines.take_while(|line| !is_key(line)).count();
                 lines[at] = new;
             }
             None => {
                 let add = quoted(&format!(r"/^\[{table}\]/a {new}"));
-                self.commands.push(format!("sed -i {add} {path}"));
+                self.commands.push(format!("{SED} {add} {path}"));
                 let delete = quoted(&format!("{within}{{/^{}$/d}}", escape_pattern(&new)));
-                self.undo.push(format!("sed -i {delete} {path}"));
+                self.undo.push(format!("{SED} {delete} {path}"));
                 lines.insert(start + 1, new);
             }
         }
@@ -199,6 +199,20 @@ mod tests {
                     [safety]\nnodes = \"n[1-2]\"\n";
         assert_eq!(after.as_deref(), Some(made));
         assert_eq!(back.as_deref(), Some(text));
+    }
+
+    #[test]
+    fn a_symlink_stays_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = folder.path().join("target");
+        let link = folder.path().join("infill.toml");
+        std::fs::write(&target, "[daemon]\nmode = \"observe\"\n").expect("a file");
+        std::os::unix::fs::symlink(&target, &link).expect("a link");
+        let mut file = TomlFile::new(link.to_str().expect("a name"), Some("[daemon]\nmode = \"observe\"\n"));
+        file.set_all(&SETTINGS[..1]);
+        shell(&file.take().run);
+        assert!(std::fs::symlink_metadata(&link).expect("a link").is_symlink());
+        assert_eq!(std::fs::read_to_string(&target).expect("a file"), "[daemon]\nmode = \"act\"\n");
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub fn check_partition(all: &[PartitionSettings], name: &str, qos: &str, lend: L
 
 /// Whether each job has its nodes for itself. Earlier releases show OverSubscribe=EXCLUSIVE, Slurm 26.05
 /// shows OverSubscribe=NO Exclusive=NODE.
-fn is_exclusive(partition: &PartitionSettings) -> bool {
+pub fn is_exclusive(partition: &PartitionSettings) -> bool {
     get_setting(partition, "OverSubscribe").starts_with("EXCLUSIVE")
         || get_setting(partition, "Exclusive").starts_with("NODE")
 }
