@@ -60,7 +60,8 @@ fn misplaced_options(subcommand: &Command, command: &[String]) -> Vec<MisplacedO
 }
 
 fn is_named(arg: &Arg, word: &str) -> bool {
-    let is_ours = !arg.is_global_set() && !arg.is_hide_set();
+    // Every program has a `--help`, and infill's is for its own commands.
+    let is_ours = !arg.is_global_set() && !arg.is_hide_set() && arg.get_id() != "help";
     is_ours && arg.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long))
 }
 

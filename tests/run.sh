@@ -219,6 +219,11 @@ cluster_stages() {
         promptness::main_jobs_of_this_run_started_promptly || true
 }
 
+# What the run itself fetches. A test that lacks one of these was skipped because fetching failed.
+readonly FETCHED=(axe optuna ansible frameworks)
+
+is_fetched() { [[ " ${FETCHED[*]} " = *" $1 "* ]]; }
+
 # Checks the skips: tests/skips.txt says which test may skip, and what the machine then lacks.
 check_skips() {
     local test need line code=0
@@ -228,6 +233,9 @@ check_skips() {
         need=$(awk -v test="$test" '!/^(#|$)/ && test ~ "^" $1 "$" { print $2; exit }' "$HERE/skips.txt")
         if [[ -z $need ]]; then
             say "skipped, but tests/skips.txt does not list it: $line"
+            code=1
+        elif is_fetched "$need"; then
+            say "skipped, because $need could not be fetched: $line"
             code=1
         elif has "$need"; then
             say "skipped, although this machine has what it needs ($need): $line"
@@ -255,10 +263,6 @@ makes_cgroups_in() { mkdir "$1/infill-has-$$" 2>/dev/null && rmdir "$1/infill-ha
 has() {
     case $1 in
     data) [[ -d ${INFILL_DATA:-../shared/data} ]] ;;
-    axe) [[ -s $INFILL_AXE ]] ;;
-    optuna) [[ -d $TOOLS/optuna ]] ;;
-    ansible) [[ -d $INFILL_ANSIBLE ]] ;;
-    frameworks) compgen -G "$TOOLS/python-frameworks-*" >/dev/null ;;
     gpu) [[ -e /dev/nvidia0 ]] ;;
     memcg) has_memcg ;;
     cgroup1) [[ -f /sys/fs/cgroup/devices/devices.list ]] && makes_cgroups_in /sys/fs/cgroup/devices ;;
@@ -425,7 +429,7 @@ ensure_optuna() {
 
 # Lets the cluster tests use Optuna.
 use_optuna() {
-    ensure_optuna || echo "tests: pip could not fetch Optuna: the test that needs it is skipped" >&2
+    ensure_optuna || echo "tests: pip could not fetch Optuna: the test that needs it is skipped, and --all will fail" >&2
     export INFILL_OPTUNA=$TOOLS/optuna
 }
 

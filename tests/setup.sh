@@ -18,7 +18,8 @@ Usage: tests/setup.sh [--tests [--tools DIR]] [--packages] [--no-build]
 
   --tests      also install what the tests need: shellcheck, PostgreSQL's programs, Chromium, rustfmt, clippy
   --tools      also put promtool, axe-core (checks a page's accessibility), ansible-core and MkDocs into this folder
-  --packages   also install checkers of packages: lintian, rpm, rpmlint; with --tools also cargo-deny
+  --packages   also install what makes and checks packages: lintian, rpm, rpmlint, python3-venv, unzip; with --tools also
+               cargo-deny
   --no-build   only install
 
 Needs root on Debian 12 or 13, Rust (cargo), and working apt sources.
@@ -52,6 +53,8 @@ readonly PACKAGE_NEEDS=(
     "dpkg-dev command -v dpkg-shlibdeps"
     "rpm command -v rpmbuild"
     "rpmlint command -v rpmlint"
+    "python3-venv has_venv"
+    "unzip command -v unzip"
 )
 
 # A package list older than this may name files that the archive no longer has.
@@ -68,6 +71,9 @@ die() {
 has_libclang() {
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' && compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'
 }
+
+# Debian keeps what a fresh environment needs, pip's wheel included, in a package of its own.
+has_venv() { python3 -c 'import ensurepip, venv'; }
 
 # The server's programs: the tests start their own servers.
 has_postgres() {
@@ -133,7 +139,7 @@ install_axe() (
     trap 'rm -rf --one-file-system "$dir"' EXIT
     cd "$dir"
     python3 -m pip download --quiet --no-deps axe-playwright-python==0.1.8 >/dev/null 2>&1 || {
-        say "pip could not fetch axe-playwright-python: the test that needs axe-core will be skipped"
+        say "pip could not fetch axe-playwright-python: the test that needs axe-core will be skipped, and --all will fail"
         return 0
     }
     python3 -m zipfile -e ./*.whl .
@@ -154,7 +160,7 @@ install_ansible() {
     python3 -m pip install --quiet --no-input --no-deps --root-user-action ignore --only-binary :all: \
         --python-version "$ANSIBLE_PYTHON" --target "$building" $ANSIBLE_WANTED >/dev/null 2>&1 || {
         rm -rf --one-file-system "$building"
-        say "pip could not fetch ansible-core: the test that needs it will be skipped"
+        say "pip could not fetch ansible-core: the test that needs it will be skipped, and --all will fail"
         return 0
     }
     echo "$ANSIBLE_WANTED" >"$building/wanted"

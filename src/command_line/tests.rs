@@ -24,6 +24,8 @@ fn valid_command_lines_parse() {
         "infill rehearse -- python train.py",
         "infill rehearse --sizes 1,2,1 --train-secs 1 --start-secs 9 --grace 5 --json -- python train.py --json",
         "infill run -- python train.py --config x -h",
+        "infill run python train.py --help -h",
+        "infill rehearse python train.py --help",
         "infill status --watch --interval 2 --url http://x:1",
         "infill jobs --noheader -o %i -u alice,bob -j 1,2 -n n1",
         "infill web",

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::session::CliSession;
-use infill_api::{BodyProof, ForgetUserRequest, ForgottenUser, routes};
+use infill_api::{BodyProof, FORGET_USER_PURPOSE, ForgetUserRequest, ForgottenUser, routes};
 use infill_present::{
     exit::{CommandResult, ProgramExit},
     output::{self, counted_noun},
@@ -25,7 +25,7 @@ pub async fn run(args: ForgetUserArgs, session: &CliSession) -> CommandResult {
     let request = ForgetUserRequest { proof: BodyProof::default(), user: args.user.clone() };
     let client = session.daemon_client()?;
     let forgotten: ForgottenUser =
-        client.send_order_for_answer("history", routes::FORGET_USER, &request).await?;
+        client.send_order_for_answer(FORGET_USER_PURPOSE, routes::FORGET_USER, &request).await?;
     if args.json {
         output::print_json(&forgotten)?;
     } else {

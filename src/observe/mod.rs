@@ -2,6 +2,7 @@
 //! harvested.
 
 mod reader;
+mod silence;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -11,22 +12,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::session::CliSession;
 use infill_lab::observe::{Observation, ObservedNodes, ShadowJobs};
-use infill_model::{Snapshot, SnapshotDoubt, UnixTime, hostlist::expand_hostlist};
+use infill_model::{Snapshot, SnapshotDoubt, UnixTime, config::SlurmConfig, hostlist::expand_hostlist};
 use infill_present::{
     exit::{CommandResult, ProgramExit},
     input::parsed_with_warnings,
     output,
 };
 use reader::{ReadWay, SlurmReader};
+use silence::SlurmSilence;
 
 /// The first report comes after this time, unless reports are more frequent.
 const EARLY_REPORT: Duration = Duration::from_secs(60);
 
 /// Longest time that an option takes, seconds.
 const MAX_SECS: u64 = 366 * 86_400;
-
-/// Failed looks at Slurm in a row after which the command ends.
-const MAX_FAILURES: u32 = 30;
 
 /// Options of `infill observe`.
 #[derive(Debug, clap::Args)]
@@ -80,6 +79,9 @@ pub struct ObserveArgs {
     /// End after this time, with a last report [default: on Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     until: Option<Duration>,
+    /// Give up when Slurm has not answered for this time, with a last report
+    #[arg(long, value_name = "TIME", default_value = "6h", value_parser = parse_time)]
+    give_up: Duration,
     /// Print reports as JSON, one a line
     #[arg(long)]
     json: bool,
@@ -127,8 +129,12 @@ pub async fn run(args: ObserveArgs, session: &CliSession) -> CommandResult {
         opened = SlurmReader::open(&args, &config.slurm) => opened?,
         () = stop.wait() => return Ok(ProgramExit::Ok.code()),
     };
-    let mut watch =
-        ObserverLoop { observation: Some(observation), reader, failures: 0, told: Reported::default() };
+    let mut watch = ObserverLoop {
+        observation: Some(observation),
+        reader,
+        silence: SlurmSilence::default(),
+        told: Reported::default(),
+    };
     watch.record(first).await?;
     if !args.json {
         output::print_note(Some(start_note(&args, watch.reader.way())));
@@ -143,7 +149,7 @@ pub async fn run(args: ObserveArgs, session: &CliSession) -> CommandResult {
         };
         if !is_over {
             tokio::select! {
-                look = watch.reader.look() => watch.take_look(look).await?,
+                look = watch.look(&args, &config.slurm) => watch.take_look(look, &args).await?,
                 () = stop.wait() => is_over = true,
             }
         }
@@ -208,32 +214,50 @@ struct Reported {
     doubt: String,
 }
 
-/// The observation, and how often Slurm has not answered since the last look.
+/// The observation, and for how long Slurm has not answered.
 struct ObserverLoop {
     /// `None` only while a look is worked on.
     observation: Option<Observation>,
     reader: SlurmReader,
-    failures: u32,
+    silence: SlurmSilence,
     told: Reported,
 }
 
 impl ObserverLoop {
+    /// Looks at Slurm. After failed looks it opens the reader again now and then: a slurmrestd that has died
+    /// answers no more.
+    async fn look(&mut self, args: &ObserveArgs, site: &SlurmConfig) -> anyhow::Result<Snapshot> {
+        if !self.silence.take_reopening(Instant::now()) {
+            return self.reader.look().await;
+        }
+        let (reader, snapshot) = SlurmReader::open(args, site).await?;
+        self.reader = reader;
+        Ok(snapshot)
+    }
+
     /// Takes in a look at Slurm.
     ///
     /// # Errors
-    /// If [`MAX_FAILURES`] looks in a row have failed.
-    async fn take_look(&mut self, look: anyhow::Result<Snapshot>) -> anyhow::Result<()> {
+    /// If Slurm has been silent for too long. The last report is printed before.
+    async fn take_look(&mut self, look: anyhow::Result<Snapshot>, args: &ObserveArgs) -> anyhow::Result<()> {
         match look {
             Ok(snapshot) => {
-                self.failures = 0;
+                self.silence.end();
                 self.record(snapshot).await
             }
             Err(e) => {
-                self.failures += 1;
-                if self.failures >= MAX_FAILURES {
-                    return Err(e.context(format!("{MAX_FAILURES} looks in a row have failed")));
+                let silent = self.silence.note_failure(Instant::now());
+                if silent >= args.give_up {
+                    self.print_periods(args)?;
+                    self.print_report(args)?;
+                    return Err(e.context(format!("Slurm has not answered for {} s", silent.as_secs())));
                 }
-                tracing::warn!("{e:#}");
+                // A look every few seconds would fill the terminal.
+                if silent.is_zero() {
+                    tracing::warn!("{e:#}; looking again until Slurm answers");
+                } else {
+                    tracing::debug!("{e:#}");
+                }
                 Ok(())
             }
         }

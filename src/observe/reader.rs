@@ -1,5 +1,6 @@
 //! How `infill observe` reads Slurm: through a slurmrestd, or through Slurm's commands.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Shortest time for one of Slurm's commands. They wait for a slurmctld that is busy.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where Debian and EL install daemons. Many users do not have these in their PATH.
+const DAEMON_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// A partition that no site has: no job is malleable here.
 const NO_PARTITION: &str = "infill-observe/none";
@@ -144,12 +148,13 @@ pub struct PrivateRest {
 }
 
 impl PrivateRest {
-    async fn start(program: &PathBuf) -> anyhow::Result<PrivateRest> {
+    async fn start(program: &Path) -> anyhow::Result<PrivateRest> {
         let folder = tempfile::Builder::new().prefix("infill-observe-").tempdir()?;
         let socket = folder.path().join("rest.sock");
         let url = format!("unix:{}", socket.display());
         let log = std::fs::File::create(folder.path().join("log"))?;
-        let mut child = Command::new(program)
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut child = Command::new(located(program, &path))
             .args(["-t", "2", "-s", "openapi/slurmctld", "-a", "rest_auth/local"])
             .arg(&url)
             .env("MALLOC_ARENA_MAX", "1")
@@ -178,9 +183,33 @@ impl PrivateRest {
     }
 }
 
+/// A program that is given by its name alone: in PATH, or else in the folders of daemons.
+fn located(program: &Path, path: &OsStr) -> PathBuf {
+    if program.components().count() != 1 || program.is_absolute() {
+        return program.to_owned();
+    }
+    let folders = std::env::split_paths(path).chain(DAEMON_FOLDERS.map(PathBuf::from));
+    let mut found = folders.map(|folder| folder.join(program)).filter(|file| file.is_file());
+    found.next().unwrap_or_else(|| program.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_found_outside_the_path_too() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("slurmrestd"), "").unwrap();
+        let path = std::env::join_paths(["/no/such/folder".as_ref(), dir.path()]).unwrap();
+        assert_eq!(located(Path::new("slurmrestd"), &path), dir.path().join("slurmrestd"));
+        for given in ["/opt/slurmrestd", "./slurmrestd", "slurm/slurmrestd", "no-such-program-here"] {
+            assert_eq!(located(Path::new(given), &path), Path::new(given));
+        }
+        // A program of Debian and EL that only administrators have in their PATH.
+        let nologin = located(Path::new("nologin"), OsStr::new("/no/such/folder"));
+        assert_eq!(nologin, Path::new("/usr/sbin/nologin"));
+    }
 
     #[test]
     fn sdiag_lies_beside_scontrol() {

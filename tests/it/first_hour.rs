@@ -6,7 +6,7 @@
 //! | `INFILL_ANSIBLE` | | a folder with ansible-core for the cluster's Python; else the role is skipped |
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::harness::{Site, Slurm};
 
@@ -70,16 +70,28 @@ fn a_site_with_a_plugin_accounts_and_preemption_of_its_own_keeps_them() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("the site says no"), "{refused:?}");
 }
 
-/// The cluster is one machine with all roles.
+/// The cluster is one machine with all roles. `other` is the same machine, as a host with nodes alone.
 const INVENTORY: &str = "\
 [slurm_controller]
 minicluster ansible_connection=local
 [infill_daemon]
 minicluster
+[slurm_nodes]
+other ansible_connection=local
 [slurm:children]
 slurm_controller
 infill_daemon
+slurm_nodes
 ";
+
+/// Folders of programs: all, all but that of infill, and first one that stands for it.
+const ALL_PROGRAMS: &str = "PATH=/usr/local/bin:/usr/bin:/usr/sbin";
+const WITHOUT_INFILL: &str = "PATH=/usr/bin:/usr/sbin";
+const STAND_IN_FIRST: &str = "PATH=/scratch/stand-in:/usr/bin:/usr/sbin";
+
+/// An infill that cannot read what Slurm has.
+const UNREAD: &str =
+    r#"case "$*" in *--plan*) echo '{"steps": [{"id": "qos", "state": "unknown"}]}' ;; esac"#;
 
 /// Copies Ansible into the cluster; false if there is none.
 fn bring_ansible(site: &Site) -> bool {
@@ -92,13 +104,21 @@ fn bring_ansible(site: &Site) -> bool {
     true
 }
 
-/// Runs `ansible-playbook` with these words, and returns its output.
-fn play(site: &Site, words: &[&str]) -> String {
+/// Runs `ansible-playbook` with these words, and returns its output. It must succeed.
+fn play(site: &Site, path: &str, words: &[&str]) -> String {
+    let done = try_play(site, path, words);
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{said}\n{}", String::from_utf8_lossy(&done.stderr));
+    said
+}
+
+fn try_play(site: &Site, path: &str, words: &[&str]) -> Output {
     let environment = [
         "timeout",
         LIMIT_SECS,
         "env",
         "--chdir=/opt/infill/contrib/ansible",
+        path,
         "PYTHONPATH=/scratch/ansible",
         "PYTHONDONTWRITEBYTECODE=1",
         "ANSIBLE_HOME=/scratch/ansible-home",
@@ -106,6 +126,8 @@ fn play(site: &Site, words: &[&str]) -> String {
         "-m",
         "ansible",
         "playbook",
+        // Both hosts are one machine.
+        "--forks=1",
         "-i",
         "/scratch/inventory.ini",
         "site.yml",
@@ -115,11 +137,7 @@ fn play(site: &Site, words: &[&str]) -> String {
         "infill_canary=n[1-2]",
     ];
     let words: Vec<&str> = environment.into_iter().chain(words.iter().copied()).collect();
-    let done =
-        site.cluster().command("root", &words).stdin(Stdio::null()).output().expect("nsenter can be run");
-    let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    assert!(done.status.success(), "{said}\n{}", String::from_utf8_lossy(&done.stderr));
-    said
+    site.cluster().command("root", &words).stdin(Stdio::null()).output().expect("nsenter can be run")
 }
 
 #[test]
@@ -128,14 +146,31 @@ fn the_ansible_role_makes_a_site_and_then_changes_nothing() {
     if !bring_ansible(&site) {
         return infill_testkit::skips::skip_test("ansible-core (INFILL_ANSIBLE)");
     }
-    play(&site, &["--syntax-check"]);
-    let first = play(&site, &[]);
+    play(&site, ALL_PROGRAMS, &["--syntax-check"]);
+    // Looking changes nothing, whether infill is there or not.
+    let fresh = play(&site, WITHOUT_INFILL, &["--check"]);
+    assert!(!fresh.contains("Ask what Slurm lacks"), "{fresh}");
+    let looked = play(&site, ALL_PROGRAMS, &["--check"]);
+    assert!(looked.contains("Ask what Slurm lacks"), "{looked}");
+    let plan = site.must("root", &["infill", "doctor", "--plan"]);
+    assert!(plan.contains("0 of 11 steps done"), "{plan}");
+    refuses_what_it_cannot_read(&site);
+    let first = play(&site, ALL_PROGRAMS, &[]);
     assert!(first.contains("RUNNING HANDLER [infill : Reconfigure Slurm]"), "{first}");
     let config = site.must("root", &["cat", "/etc/infill/infill.toml"]);
     assert!(config.contains("nodes = \"n[1-2]\"") && config.contains("mode = \"observe\""), "{config}");
     let plan = site.must("root", &["infill", "doctor", "--plan"]);
     // The services need systemd, so the plan goes on from there.
     assert!(plan.contains("8 of 11 steps done"), "{plan}");
-    let second = play(&site, &[]);
-    assert!(second.contains("changed=0"), "{second}");
+    let second = play(&site, ALL_PROGRAMS, &[]);
+    assert_eq!(second.matches("changed=0").count(), 2, "{second}");
+}
+
+fn refuses_what_it_cannot_read(site: &Site) {
+    let folder = site.scratch().join("stand-in");
+    std::fs::create_dir(&folder).expect("a folder");
+    infill_testkit::write_script(folder.join("infill"), UNREAD);
+    let done = try_play(site, STAND_IN_FIRST, &["--check"]);
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(!done.status.success() && said.contains("cannot read the state of qos"), "{said}");
 }

@@ -63,6 +63,26 @@ fn an_ordinary_user_sees_what_would_have_been_harvested() {
 }
 
 #[test]
+fn an_observation_outlasts_its_slurmrestd_and_gives_up_with_a_report() {
+    let site = Site::bare();
+    // Observes for a while, and kills the slurmrestd that it has started.
+    let run = |words: &str| {
+        let script =
+            format!("infill observe --every 1 --via rest {words} & sleep 4; pkill -KILL -P $!; wait $!");
+        site.exec("root", &[&NOBODY[..], &["bash", "-c", &script][..]].concat())
+    };
+    // It is started again once looks have failed for 30 s.
+    let out = run("--for 45 --json");
+    let report = last_report(&String::from_utf8_lossy(&out.stdout));
+    assert!(number(&report, "observed_secs") > 20.0, "{out:?}");
+    assert_eq!(private_restd_count(&site), 0, "its slurmrestd is still there");
+    let out = run("--give-up 3");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && said.contains("Slurm has not answered for"), "{out:?}");
+    assert!(String::from_utf8_lossy(&out.stdout).contains("observed  "), "{out:?}");
+}
+
+#[test]
 fn a_main_job_that_comes_is_named_with_its_node_and_its_wait() {
     let site = Site::bare();
     let page = "/scratch/observed.html";

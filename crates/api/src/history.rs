@@ -30,8 +30,12 @@ pub struct EndedImportResult {
     pub known: u64,
 }
 
+/// Purpose of the credential of a [`ForgetUserRequest`]. With the purpose of imports, a proof of one would do
+/// for the other.
+pub const FORGET_USER_PURPOSE: &str = "forget";
+
 /// Deletes everything that names a user: `POST /v1/history/forget`, for administrators. The credential's
-/// purpose is `history`.
+/// purpose is [`FORGET_USER_PURPOSE`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForgetUserRequest {
     /// Proof of the sender's identity.

@@ -39,7 +39,9 @@ pub use dialect::AgentDialect;
 pub use document::{BodyProof, ErrorBody, SCHEMA_VERSION};
 pub use explain::{ExplainQuery, ExplainView};
 pub use figures::{FigureKind, FigureQuery, FigureView, MAX_FIGURE_SECS};
-pub use history::{EndedImportResult, ForgetUserRequest, ForgottenUser, ImportEndedRequest, MAX_ENDED};
+pub use history::{
+    EndedImportResult, FORGET_USER_PURPOSE, ForgetUserRequest, ForgottenUser, ImportEndedRequest, MAX_ENDED,
+};
 pub use job_lanes::{
     JobLane, LaneChange, LanesQuery, LanesView, MAX_LANE_CHANGES, MAX_LANE_SPANS, MAX_LANES,
 };

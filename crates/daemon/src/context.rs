@@ -59,6 +59,8 @@ pub struct SaveLocks {
     /// Held while history and profiles are written, replaced or deleted, because two of these at the same
     /// time would undo each other.
     pub learned: tokio::sync::Mutex<()>,
+    /// Held while an order to pause, drain or resume is stored.
+    pub control: tokio::sync::Mutex<()>,
     /// Held while the browsers' sessions are saved for the next daemon.
     pub sessions: tokio::sync::Mutex<()>,
 }

@@ -1,5 +1,7 @@
 //! The last order to pause, drain or resume. The store keeps it over restarts.
 
+use serde::{Deserialize, Serialize};
+
 use infill_api::ControlOrigin;
 use infill_model::ControlState;
 use infill_store::{Store, StoreError};
@@ -19,12 +21,24 @@ pub struct ControlOrder {
     pub origin: Option<ControlOrigin>,
 }
 
-/// Stores an order and where it comes from.
+/// What [`ORIGIN_SETTING`] holds.
+#[derive(Serialize, Deserialize)]
+struct StoredOrigin {
+    /// The state that the order demands. An older daemon stores only that of its own later orders, and this
+    /// origin is not theirs.
+    state: String,
+    #[serde(flatten)]
+    origin: ControlOrigin,
+}
+
+/// Stores an order and where it comes from. The origin comes first, and is dropped if its order does not
+/// follow.
 pub(crate) async fn store_order(store: &dyn Store, order: &ControlOrder) -> Result<(), StoreError> {
-    store.put_setting(CONTROL_SETTING, order.state.word()).await?;
+    let state = order.state.word();
     // An order without an origin replaces the origin of the last one.
-    let origin = serde_json::to_string(&order.origin).unwrap_or_default();
-    store.put_setting(ORIGIN_SETTING, &origin).await
+    let origin = order.origin.clone().map(|origin| StoredOrigin { state: state.to_owned(), origin });
+    store.put_setting(ORIGIN_SETTING, &serde_json::to_string(&origin).unwrap_or_default()).await?;
+    store.put_setting(CONTROL_SETTING, state).await
 }
 
 /// The last order. An older daemon stored no origin.
@@ -32,7 +46,9 @@ pub(crate) async fn restore_order(store: &dyn Store) -> Result<ControlOrder, Sto
     let state = store.get_setting(CONTROL_SETTING).await?;
     let state = state.and_then(|word| word.parse::<ControlState>().ok()).unwrap_or_default();
     let origin = store.get_setting(ORIGIN_SETTING).await?;
-    Ok(ControlOrder { state, origin: origin.and_then(|text| serde_json::from_str(&text).ok()) })
+    let origin = origin.and_then(|text| serde_json::from_str::<StoredOrigin>(&text).ok());
+    let origin = origin.filter(|stored| stored.state == state.word()).map(|stored| stored.origin);
+    Ok(ControlOrder { state, origin })
 }
 
 #[cfg(test)]
@@ -48,9 +64,11 @@ mod tests {
         let paused = ControlOrder { state: ControlState::Paused, origin: Some(origin) };
         store_order(store.as_ref(), &paused).await.unwrap();
         assert_eq!(restore_order(store.as_ref()).await.unwrap(), paused);
-        // What an older daemon has stored.
-        store.put_setting(ORIGIN_SETTING, "").await.unwrap();
-        let bare = ControlOrder { origin: None, ..paused };
-        assert_eq!(restore_order(store.as_ref()).await.unwrap(), bare);
+        // An older daemon stores its order alone, and alice did not give that one.
+        store.put_setting(CONTROL_SETTING, ControlState::Draining.word()).await.unwrap();
+        let draining = ControlOrder { state: ControlState::Draining, origin: None };
+        assert_eq!(restore_order(store.as_ref()).await.unwrap(), draining);
+        store_order(store.as_ref(), &draining).await.unwrap();
+        assert_eq!(restore_order(store.as_ref()).await.unwrap(), draining);
     }
 }

@@ -246,7 +246,7 @@ async fn write_changes(
 pub(crate) async fn save_all(context: &DaemonContext) {
     if save_changes(context).await {
         context.lock_state().flush_records();
-        history_writer::write_history(context).await;
+        history_writer::write_history(context).await.ok();
         profile_storage::save_unsaved(context).await;
     } else {
         tracing::error!("cannot store the last changes; the next daemon recovers them from Slurm");

@@ -25,36 +25,40 @@ const PACKING_HOUR: &str = "packing what nodes were used for";
 const DAY_SECS: i64 = 86_400;
 
 /// Writes all waiting rows, one kind after the other. Rows that fail wait for the next call.
-pub(crate) async fn write_history(context: &DaemonContext) {
+///
+/// # Errors
+/// If something waits on. The daemon's health says so too.
+pub(crate) async fn write_history(context: &DaemonContext) -> Result<(), StoreError> {
     // Without this lock, measurements of profiles that are deleted meanwhile would come back.
     let _lock = context.save_locks.learned.lock().await;
     let mut batch = context.lock_state().write_queue.take_batch();
     if let Err(e) = write_batch(context, &mut batch).await {
         context.store_failed(&e);
         context.lock_state().write_queue.put_batch_back(batch);
-        return;
+        return Err(e);
     }
     let times = context.lock_state().round_state.node_times_mut().take_unsaved();
-    if let Some(text) = times
-        && let Err(e) = context.store.put_setting(NODE_TIMES_SETTING, &text).await
-    {
-        context.store_failed(&e);
+    let times = write_setting(context, NODE_TIMES_SETTING, times).await;
+    if times.is_err() {
         context.lock_state().round_state.node_times_mut().mark_unsaved();
     }
     let saves = context.lock_state().round_state.shared_saves_mut().take_unsaved();
-    if let Some(text) = saves
-        && let Err(e) = context.store.put_setting(SHARED_SAVES_SETTING, &text).await
-    {
-        context.store_failed(&e);
+    let saves = write_setting(context, SHARED_SAVES_SETTING, saves).await;
+    if saves.is_err() {
         context.lock_state().round_state.shared_saves_mut().mark_unsaved();
     }
     let usage = context.lock_state().round_state.priorities_mut().usage.take_unsaved();
-    if let Some(text) = usage
-        && let Err(e) = context.store.put_setting(USAGE_SETTING, &text).await
-    {
-        context.store_failed(&e);
+    let usage = write_setting(context, USAGE_SETTING, usage).await;
+    if usage.is_err() {
         context.lock_state().round_state.priorities_mut().usage.mark_unsaved();
     }
+    times.and(saves).and(usage)
+}
+
+/// Writes a setting, if it has changed.
+async fn write_setting(context: &DaemonContext, key: &str, text: Option<String>) -> Result<(), StoreError> {
+    let Some(text) = text else { return Ok(()) };
+    context.store.put_setting(key, &text).await.inspect_err(|e| context.store_failed(e))
 }
 
 /// Writes the rows of a batch. On an error the batch holds the rows that could not be written.
@@ -199,7 +203,7 @@ mod tests {
         };
         let (context, _queues) = DaemonContext::new(services, state(), LeadStanding::Alone, now());
         record_stops(&mut context.lock_state());
-        write_history(&context).await;
+        write_history(&context).await.unwrap();
         let mut next = state();
         let _actions = restore_state(&mut next, store.as_ref()).await.unwrap();
         let shared = next.round_state.shared_saves_mut();

@@ -33,6 +33,7 @@ pub mod listen_socket;
 mod metrics;
 mod new_job_check;
 pub mod notices;
+mod order_storage;
 mod planner_thread;
 mod privacy_watch;
 mod profile_lookups;

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::DaemonContext;
-use super::control_orders::{self, ControlOrder};
+use super::control_orders::ControlOrder;
 use super::health::{HealthProblem, ProblemTopic};
 use super::metrics::RoundEnd;
 use super::notices::RoundEvents;
 use super::planner_thread::PlannerThread;
 use super::round_trigger::RoundUrgency;
 use super::state::DaemonState;
-use super::{array_splitter, executor, gauges, history_writer, profile_storage};
+use super::{array_splitter, executor, gauges, history_writer, order_storage, profile_storage};
 use infill_api::{HiddenCounts, RoundView, SCHEMA_VERSION};
 use infill_lifecycle::fleet::{ArraySplit, JobFleet, WING_NUMBER_BLOCK_SIZE, lowest_wing_number};
 use infill_model::{
@@ -279,14 +279,15 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
         store_own_order(context, &order).await;
     }
     if executor::save_changes(context).await {
-        history_writer::write_history(context).await;
+        // It has said why it fails, and the next round tries again.
+        history_writer::write_history(context).await.ok();
         profile_storage::save_unsaved(context).await;
     }
 }
 
 /// Stores an order that the daemon gave itself, so that a restart keeps it, and plans again by it.
 async fn store_own_order(context: &DaemonContext, order: &ControlOrder) {
-    if let Err(e) = control_orders::store_order(context.store.as_ref(), order).await {
+    if let Err(e) = order_storage::store_order_in_force(context).await {
         tracing::error!("infill is {}, but a restart forgets it: {e}", order.state.word());
     }
     context.round_trigger.request_round(RoundUrgency::Urgent, None);

@@ -20,6 +20,9 @@ use infill_model::{Credential, Secret, UserId, config::SlurmConfig};
 /// Longest wait for the name service. Slow directories take a second or two.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(5);
 
+/// How the message of `id` ends if the name service knows no such user.
+const NO_SUCH_USER: &str = "no such user";
+
 /// The problem if slurmrestd accepts a forged token.
 const TAKES_ANY_TOKEN: &str = "slurmrestd, or a proxy before it, takes any token: it needs rest_auth/jwt, and a proxy that passes tokens on";
 
@@ -141,18 +144,33 @@ pub fn own_uid() -> UserId {
 /// The user id of a login name, from this node's name service. `None` if there is no such user, or if the
 /// name service does not answer.
 pub async fn uid_of(name: &str) -> Option<UserId> {
+    look_up_uid(name).await.inspect_err(|e| tracing::warn!("cannot look up user {name}: {e}")).ok()?
+}
+
+/// The user id of a login name, from this node's name service. `None` if it says that there is no such user.
+///
+/// # Errors
+/// [`IdentityError::Unavailable`] if the name service does not answer.
+pub async fn look_up_uid(name: &str) -> Result<Option<UserId>, IdentityError> {
+    look_up_with(Path::new("id"), name).await
+}
+
+/// [`look_up_uid`] by this `id`. Its exit code is the same for a user who does not exist and for a name
+/// service that fails, but then the reason stands behind its message.
+async fn look_up_with(id: &Path, name: &str) -> Result<Option<UserId>, IdentityError> {
     if !is_login_name(name) {
-        return None;
+        return Ok(None);
     }
     let args = ["-u", "--", name];
     let program =
-        ProgramCall { path: Path::new("id"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
-    let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up user {name}: {e}")).ok()?;
-    let text = std::str::from_utf8(&out.stdout).ok()?;
-    if out.code != Some(0) {
-        return None;
+        ProgramCall { path: id, args: &args, env: &[("LC_ALL", "C")], stdin: b"", limit: LOOKUP_LIMIT };
+    let out = program.run().await.map_err(|e| IdentityError::Unavailable(e.to_string()))?;
+    let uid = std::str::from_utf8(&out.stdout).ok().and_then(|text| text.trim().parse().ok());
+    match (out.code, uid) {
+        (Some(0), Some(uid)) => Ok(Some(UserId(uid))),
+        (Some(1), _) if out.stderr.trim_end().ends_with(NO_SUCH_USER) => Ok(None),
+        _ => Err(IdentityError::Unavailable(format!("id failed: {}", out.stderr.trim()))),
     }
-    text.trim().parse().ok().map(UserId)
 }
 
 /// The id of a group, from its name or its number. `None` if there is no such group, or if the name service
@@ -235,6 +253,28 @@ mod tests {
         for name in ["no-such-user-here", "0", "-u", "", "+0", "a b"] {
             assert_eq!(uid_of(name).await, None, "{name}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_silent_name_service_is_not_an_absent_user() {
+        assert_eq!(look_up_uid("no-such-user-here").await.unwrap(), None);
+        let dir = tempfile::tempdir().unwrap();
+        let silent = [
+            "echo \"id: '$3': no such user: Connection refused\" >&2; exit 1",
+            "echo 'id: cannot find anything' >&2; exit 1",
+            "kill -KILL $$",
+            "exit 0",
+        ];
+        for (number, body) in silent.iter().enumerate() {
+            let id = infill_testkit::write_script(dir.path().join(number.to_string()), body);
+            let answer = look_up_with(&id, "ann").await;
+            assert!(matches!(answer, Err(IdentityError::Unavailable(_))), "{body}: {answer:?}");
+        }
+        let absent = "echo \"id: '$3': no such user\" >&2; exit 1";
+        let absent = infill_testkit::write_script(dir.path().join("absent"), absent);
+        assert_eq!(look_up_with(&absent, "ann").await.unwrap(), None);
+        let there = infill_testkit::write_script(dir.path().join("there"), "echo 77");
+        assert_eq!(look_up_with(&there, "ann").await.unwrap(), Some(UserId(77)));
     }
 
     #[tokio::test]

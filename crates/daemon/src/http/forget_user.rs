@@ -11,12 +11,13 @@ use axum::http::StatusCode;
 
 use crate::context::DaemonContext;
 use crate::history_writer::write_history;
+use crate::order_storage;
 use crate::timeline::hour_of;
 use infill_advisor::length::LengthPredictor;
 use infill_api::{ForgetUserRequest, ForgottenUser, SCHEMA_VERSION};
 use infill_model::{EndedJob, MAX_NAME_CHARS, MalleableState, ProfileFilter, clock::now};
 use infill_planner::round::MAX_LEARNED_JOBS;
-use infill_slurm::identity::uid_of;
+use infill_slurm::identity::{IdentityError, look_up_uid};
 use infill_store::{StoreError, UserToForget};
 
 use super::browser_sessions::end_sessions_of;
@@ -36,12 +37,14 @@ pub(crate) async fn forget_user(
         return Err(RequestDenial::new(StatusCode::UNPROCESSABLE_ENTITY, what));
     }
     refuse_active_user(&context, &name)?;
+    let uid_to_forget = look_up_uid(&name).await.map_err(|e| name_service_silent(&e))?;
     // Rows that wait would be written after the deletion.
-    write_history(&context).await;
+    write_history(&context).await?;
     let _lock = context.save_locks.learned.lock().await;
-    let user = UserToForget { uid: uid_of(&name).await, before: hour_of(now()), name };
+    let user = UserToForget { uid: uid_to_forget, before: hour_of(now()), name };
     let rows = context.store.forget_user(&user).await?;
     forget_in_memory(&context, &user).await?;
+    forget_order_giver(&context, &user).await?;
     end_sessions_of(&context, user.uid, Some(&user.name)).await?;
     tracing::info!(%uid, ?rows, "everything that names a user was deleted");
     Ok(Json(ForgottenUser {
@@ -53,6 +56,27 @@ pub(crate) async fn forget_user(
         kept_node_time: rows.kept_node_time,
         has_account: user.uid.is_some(),
     }))
+}
+
+/// Rows that only a uid names would stay, and the answer would claim that there is no account.
+fn name_service_silent(why: &IdentityError) -> RequestDenial {
+    tracing::warn!("a user cannot be deleted: {why}");
+    let what = "the name service of the daemon's host does not say whether this user exists; try again";
+    RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, what)
+}
+
+/// Forgets that the user gave the order in force.
+async fn forget_order_giver(context: &DaemonContext, user: &UserToForget) -> Result<(), StoreError> {
+    let uid = user.uid.map(|uid| uid.to_string());
+    {
+        let mut state = context.lock_state();
+        let Some(origin) = &mut state.control.origin else { return Ok(()) };
+        if origin.by.as_ref() != Some(&user.name) && (uid.is_none() || origin.by != uid) {
+            return Ok(());
+        }
+        origin.by = None;
+    }
+    order_storage::store_order_in_force(context).await
 }
 
 /// Refuses while the user has malleable jobs: whatever is deleted of a job that runs would come back.

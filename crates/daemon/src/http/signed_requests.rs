@@ -14,9 +14,9 @@ use tokio::sync::Semaphore;
 use crate::access_control::AccessControl;
 use crate::context::DaemonContext;
 use infill_api::{
-    AgentHello, BodyProof, ControlRequest, ForgetRequest, ForgetUserRequest, ImportCollectivesRequest,
-    ImportEndedRequest, ImportRequest, LINK_PURPOSE, LinkRequest, REVOKE_PURPOSE, RevokeRequest,
-    seal::request_digest,
+    AgentHello, BodyProof, ControlRequest, FORGET_USER_PURPOSE, ForgetRequest, ForgetUserRequest,
+    ImportCollectivesRequest, ImportEndedRequest, ImportRequest, LINK_PURPOSE, LinkRequest, REVOKE_PURPOSE,
+    RevokeRequest, seal::request_digest,
 };
 use infill_model::{JobId, UserId};
 
@@ -60,7 +60,7 @@ credential_bound! {
     ForgetRequest: "profiles", long: false;
     ImportRequest: "profiles", long: true;
     ImportEndedRequest: "history", long: true;
-    ForgetUserRequest: "history", long: false;
+    ForgetUserRequest: FORGET_USER_PURPOSE, long: false;
     ImportCollectivesRequest: "collectives", long: true;
     LinkRequest: LINK_PURPOSE, long: false;
     RevokeRequest: REVOKE_PURPOSE, long: false;

@@ -143,11 +143,15 @@ async fn read_output<T: Send + 'static>(
         return Err(failed(FailureKind::TimedOut, what));
     };
     let said = String::from_utf8_lossy(&said.map_err(lost)?).trim().to_owned();
-    if !status.map_err(lost)?.success() {
-        let why = said.lines().last().map_or_else(|| "it failed and says nothing".to_owned(), str::to_owned);
-        return Err(failed(FailureKind::Transient, why));
+    let value = value.map_err(|e| failed(FailureKind::Transient, format!("its output was not read: {e}")))?;
+    if status.map_err(lost)?.success() {
+        return value;
     }
-    value.map_err(|e| failed(FailureKind::Transient, format!("its output was not read: {e}")))?
+    match said.lines().last() {
+        Some(why) => Err(failed(FailureKind::Transient, why.to_owned())),
+        // A reader that stops early ends the program by SIGPIPE.
+        None => value.and(Err(failed(FailureKind::Transient, "it failed and says nothing".to_owned()))),
+    }
 }
 
 /// The output of a program, up to a limit.
@@ -212,6 +216,10 @@ mod tests {
             garbage.to_string().starts_with("reading nodes from scontrol --json: the answer"),
             "{garbage}"
         );
+        // More than a pipe holds: the program is still writing when the reader gives up.
+        let long = "head -c 204800 /dev/zero | tr '\\0' x; exit $?";
+        let long = reader(dir.path(), long).read_snapshot().await.unwrap_err();
+        assert!(long.to_string().starts_with("reading nodes from scontrol --json: the answer"), "{long}");
         let mut none = reader(dir.path(), "");
         none.commands.sdiag = PathBuf::from("/no/such/sdiag");
         let error = none.read_snapshot().await.unwrap_err();

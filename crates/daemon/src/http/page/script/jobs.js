@@ -110,6 +110,8 @@ function laneLines(lane, lanes, secs) {
 
 function laneOf(job, lane) {
   const lanes = known.lanes;
+  // The daemon sends a limited number of lanes.
+  if (!lane && lanes?.omitted) return make("span", { class: "quiet" }, "not shown: too many jobs");
   if (!lanes || !lane?.spans.length) return make("span", { class: "quiet" }, lane?.changes.length ? "shares nodes with main jobs" : "no node in this time");
   const most = Math.max(...lane.spans.map(([, , nodes]) => nodes));
   const length = lanes.to - lanes.from;
