@@ -6,7 +6,7 @@ use infill_present::table::HELP_WIDTH;
 
 /// One example.
 #[derive(Clone, Copy, Debug)]
-pub struct Example {
+pub struct HelpExample {
     /// What it does, as a comment of a shell.
     pub purpose: &'static str,
     /// The line to type.
@@ -19,7 +19,7 @@ pub struct CommandExamples {
     /// The words that name the command: `infill profiles show`.
     pub command: &'static str,
     /// The examples, the most common first.
-    pub examples: &'static [Example],
+    pub examples: &'static [HelpExample],
 }
 
 impl fmt::Display for CommandExamples {
@@ -55,6 +55,6 @@ fn broken_line(line: &str) -> String {
 }
 
 /// An example, in the order in which it is read.
-pub const fn example(purpose: &'static str, line: &'static str) -> Example {
-    Example { purpose, line }
+pub const fn example(purpose: &'static str, line: &'static str) -> HelpExample {
+    HelpExample { purpose, line }
 }

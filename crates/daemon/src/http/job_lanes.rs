@@ -191,8 +191,9 @@ mod tests {
             changes: Vec::new(),
         };
         let lanes = (1..=MAX_LANES as u32 + 3).map(lane).collect();
-        let (from, to, seen) = (UnixTime(0), UnixTime(3000), UnixTime(3000));
-        let all = LanesView { schema: SCHEMA_VERSION, from, to, seen, lanes, hidden: 0, omitted: 0 };
+        let from = UnixTime(0);
+        let to = UnixTime(3000);
+        let all = LanesView { schema: SCHEMA_VERSION, from, to, seen: to, lanes, hidden: 0, omitted: 0 };
         let kept = limit_lanes(all);
         assert_eq!((kept.omitted, kept.lanes.len(), kept.lanes[0].job), (3, MAX_LANES, JobId(4)));
         assert_eq!(kept.lanes[0].spans, [(0, 3000, 4)], "equal sizes are one stretch");

@@ -71,7 +71,7 @@ fn at_most_so_many_jobs_train_those_that_hold_nodes_first() {
     let found = planned(&safety, &[waits(1, 1, 900), job(2, "n1")]);
     assert!(found[0].0 == 0 && found[1].0 > 0, "{found:?}");
     assert!(found[0].1.contains("no more than 1 train at a time (safety.max_jobs)"), "{found:?}");
-    // Of two that wait, the one that has waited longer. One that does not fit keeps no other waiting.
+    // The one that has waited longer comes first. One that does not fit keeps no other waiting.
     let found = planned(&safety, &[waits(1, 1, 60), waits(2, 2, 90)]);
     assert!(found[0].0 == 0 && found[1].0 > 0, "{found:?}");
     let large = JobFacts { sizes: AllowedSizes::Set(vec![8]), ..waits(2, 2, 90) };

@@ -65,7 +65,7 @@ function wholeBars(rows, from, now) {
     const [start, end] = [Math.max(begin, from), Math.min(begin + step, until)];
     const passed = Math.min(begin + step, now) - begin;
     const held = values.reduce((sum, value) => sum + value, 0);
-    // Of a few seconds the mean is rough, but never of more nodes than there are.
+    // The mean of a few seconds is rough, but it never exceeds the number of nodes.
     const scale = Math.min(passed / Math.max(1, end - start), Math.max(1, known.nodes / Math.max(held, 0.01)));
     return [start, end, ...values.map((value) => value * scale)];
   });
