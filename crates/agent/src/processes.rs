@@ -37,9 +37,14 @@ impl CommandProcesses {
     /// that would die of the signal while others handle it, such as servers that the command has started.
     /// A rank's first process is never spared, because a shell must not go on after its program.
     pub async fn ask_all(&self, signal: i32) -> Vec<i32> {
-        let found = self.find_processes(true).await;
-        let dies = |pid: &i32| process_status(*pid).is_some_and(|status| dies_of_signal(&status, signal));
-        let (spared, takers): (Vec<i32>, Vec<i32>) = found.into_iter().partition(dies);
+        let mut spared = Vec::new();
+        let mut takers = Vec::new();
+        for process in self.find_processes(true).await {
+            // A process without a status has ended since it was found.
+            let Some(status) = process_status(process) else { continue };
+            let side = if dies_of_signal(&status, signal) { &mut spared } else { &mut takers };
+            side.push(process);
+        }
         if takers.is_empty() {
             self.signal_all(signal).await;
             return Vec::new();
