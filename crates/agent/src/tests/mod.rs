@@ -58,10 +58,11 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// A port for the rendezvous that no other test checks: checking whether it is taken takes it for a moment.
+/// It lies above the ports of test clusters, and below those that the kernel gives out.
 fn own_port() -> u16 {
     static THREADS: AtomicU16 = AtomicU16::new(0);
     thread_local!(static THREAD: u16 = THREADS.fetch_add(1, Ordering::Relaxed));
-    20_000 + THREAD.with(|thread| thread % 10_000)
+    32_000 + THREAD.with(|thread| thread % 768)
 }
 
 fn member(generation: u64) -> GenerationMember {
