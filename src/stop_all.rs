@@ -121,10 +121,10 @@ pub async fn run(args: StopAllArgs, session: &CliSession) -> CommandResult {
         return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!("not all commands succeeded: see above")));
     }
     output::print_text(&format!(
-        "{} jobs requeued, {} wings cancelled. No job of partition {partition} starts until \
+        "{} requeued, {} cancelled. No job of partition {partition} starts until \
          scontrol update PartitionName={partition} State=UP",
-        jobs.leads.len(),
-        jobs.wings.len()
+        output::counted_noun(jobs.leads.len() as u64, "job"),
+        output::counted_noun(jobs.wings.len() as u64, "wing")
     ))?;
     Ok(ProgramExit::Ok.code())
 }

@@ -58,9 +58,9 @@ fn length_accuracy(lengths: &LengthAccuracy) -> String {
     let [near, in_interval, predictable] =
         [lengths.within_2x, lengths.in_interval, lengths.predictable].map(percent::sentence_percent);
     format!(
-        "last {} jobs: {near} predicted within a factor of two, {in_interval} ended within their 80 % interval; \
+        "last {}: {near} predicted within a factor of two, {in_interval} ended within their 80 % interval; \
          {predictable} were predictable",
-        lengths.jobs
+        phrases::counted_noun(lengths.jobs as u64, "job")
     )
 }
 

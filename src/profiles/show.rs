@@ -212,11 +212,12 @@ fn placement_lines(profile: &Profile) -> Vec<String> {
 }
 
 fn spread_line(nodes: u32, spread: Spread, what: &str) -> Option<String> {
+    let size = output::counted_noun(u64::from(nodes), "node");
     match spread {
         Spread::Near => None,
-        Spread::Across => Some(format!("{nodes} nodes: measured only on several {what}")),
+        Spread::Across => Some(format!("{size}: measured only on several {what}")),
         Spread::Both { rate, .. } => {
-            Some(format!("{nodes} nodes: {} samples/s on several {what}", output::format_number(rate)))
+            Some(format!("{size}: {} samples/s on several {what}", output::format_number(rate)))
         }
     }
 }

@@ -167,7 +167,8 @@ fn a_job_that_loses_its_checkpoints_is_warned_and_left_alone() {
 
 #[test]
 fn idle_nodes_fall_asleep_and_are_not_woken() {
-    let slurm = Slurm::default().nodes(4).saves_power(5);
+    // Enough time for the second agent to begin, before Slurm switches its node off.
+    let slurm = Slurm::default().nodes(4).saves_power(15);
     let site = Site::on(&slurm, |settings| settings.set("gaps.keep_idle", 2));
     let job = Train::on("1-4").submit(&site);
     site.until_trains_on(job, 2, 40.0);

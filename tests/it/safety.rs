@@ -111,7 +111,7 @@ impl SilentPort {
 /// Stops everything, and checks that the job is off its nodes, has lost no step, and trains again afterwards.
 fn stops_and_goes_on(site: &Site, job: u32, words: &[&str]) {
     let said = site.must("root", words);
-    assert!(said.contains("1 jobs requeued"), "{said}");
+    assert!(said.contains("1 job requeued"), "{said}");
     site.until("all nodes to be free of malleable jobs", 40.0, || {
         site.queue().iter().all(|row| row.partition != "infill" || !row.runs())
     });

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use super::job_input::JobInput;
-use infill_model::{ExecPlan, JobId, Profile, ProfileKey, RescaleCosts, UnixTime, config::AdvisorConfig};
+use infill_model::{
+    ExecPlan, JobId, Profile, ProfileKey, RescaleCosts, UnixTime, config::AdvisorConfig, counted_noun,
+};
 
 /// Most seconds of a probe from its first step, if it is not exact enough before.
 pub(super) const LONGEST_PROBE_SECS: f64 = 30.0;
@@ -33,7 +35,7 @@ pub struct ProbeAim {
 /// For people. Names plan and type only where the plan is not the default one.
 impl fmt::Display for ProbeAim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} nodes", self.nodes)?;
+        f.write_str(&counted_noun(u64::from(self.nodes), "node"))?;
         let plan = &self.key.exec_plan;
         if *plan == ExecPlan::default() {
             Ok(())

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use infill_model::{GenerationMember, JobId, NodeName, wing_name};
+use infill_model::{GenerationMember, JobId, NodeName, counted_noun, wing_name};
 
 use super::daemon_link::DaemonLink;
 use super::node_network::free_port;
@@ -114,7 +114,10 @@ async fn end_wings(programs: &SlurmPrograms, job: JobId) -> Result<(), String> {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            return Err(format!("{} wings do not end", left.len()));
+            return Err(format!(
+                "{} left of the job that do not end",
+                counted_noun(left.len() as u64, "wing")
+            ));
         }
         if !cancelled {
             run_program(&programs.scancel, &left, "", PROGRAM_TIMEOUT)

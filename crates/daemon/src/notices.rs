@@ -16,7 +16,9 @@ use super::health::ProblemTopic;
 use super::state::DaemonState;
 use super::write_queue::HistoryKind;
 use infill_api::{SCHEMA_VERSION, addresses::this_host};
-use infill_model::{MainDelay, NodeTimeUsage, UnixTime, config::NotifyConfig, error_causes, words};
+use infill_model::{
+    MainDelay, NodeTimeUsage, UnixTime, config::NotifyConfig, counted_noun, error_causes, words,
+};
 use infill_slurm::install_crypto;
 
 /// Shortest time between two notices of the same kind.
@@ -170,7 +172,9 @@ impl NoticeConditions {
             notices.push((NoticeEvent::LeadInDoubt, text.to_owned()));
         }
         if self.left_alone > before.left_alone {
-            let text = format!("{} nodes are left alone after failures", self.left_alone);
+            let nodes = counted_noun(self.left_alone as u64, "node");
+            let are = if self.left_alone == 1 { "is" } else { "are" };
+            let text = format!("{nodes} {are} left alone after failures");
             notices.push((NoticeEvent::NodesLeftAlone, text));
         }
         notices
@@ -203,7 +207,8 @@ impl RoundEvents {
         }
         let lost: usize = self.lost.values().sum();
         if lost > 0 {
-            notices.push((NoticeEvent::RowsLost, format!("{lost} rows of history could not be stored")));
+            let rows = counted_noun(lost as u64, "row");
+            notices.push((NoticeEvent::RowsLost, format!("{rows} of history could not be stored")));
         }
         notices
     }

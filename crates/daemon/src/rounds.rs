@@ -20,7 +20,7 @@ use super::{array_splitter, executor, gauges, history_writer, order_storage, pro
 use infill_api::{HiddenCounts, RoundView, SCHEMA_VERSION};
 use infill_lifecycle::fleet::{ArraySplit, JobFleet, WING_NUMBER_BLOCK_SIZE, lowest_wing_number};
 use infill_model::{
-    JobPlan, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config, next_blackout,
+    JobPlan, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config, counted_noun, next_blackout,
 };
 use infill_planner::{
     plan::Violation,
@@ -319,8 +319,8 @@ async fn set_targets(context: &DaemonContext, plan: &Plan) {
     let mut state = context.lock_state();
     if overtaken {
         tracing::debug!(
-            "{} jobs do not grow: a main job has been submitted since the snapshot",
-            gaining.len()
+            "{} must not grow: a main job has been submitted since the snapshot",
+            counted_noun(gaining.len() as u64, "job")
         );
         gaining.iter().for_each(|job| state.fleet.plan_outdated(job.job));
     } else {

@@ -1,7 +1,7 @@
 //! Changes of membership while the command stays alive: their beginning, their results, and when a restart
 //! replaces them.
 
-use infill_model::{LiveChange, NodeName, Secret, UnixTime};
+use infill_model::{LiveChange, NodeName, Secret, UnixTime, counted_noun};
 
 use super::effect::StepOutcome;
 use super::job_lifecycle::{JobLifecycle, RendezvousStore};
@@ -263,7 +263,10 @@ impl JobLifecycle {
     ) {
         let secs = now.secs_since(regroup.began);
         out.live_change = self.measure_live_change(members, regroup);
-        out.notes.push(format!("{} workers went on without a restart, after {secs:.1} s", members.len()));
+        out.notes.push(format!(
+            "{} went on without a restart, after {secs:.1} s",
+            counted_noun(members.len() as u64, "worker")
+        ));
         for (node, worker) in &mut self.workers {
             worker.standstill_secs = None;
             if matches!(worker.live, LiveState::Member(_)) && !members.contains(node) {

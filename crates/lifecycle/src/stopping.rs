@@ -1,6 +1,6 @@
 //! The end of a generation: which members have stopped, which are given up, and what follows.
 
-use infill_model::{CommandExit, NodeName, UnixTime};
+use infill_model::{CommandExit, NodeName, UnixTime, counted_noun};
 
 use super::effect::{MemoryOverflow, StepOutcome};
 use super::job_lifecycle::JobLifecycle;
@@ -172,7 +172,11 @@ impl JobLifecycle {
     pub(super) fn record_overflow(&self, nodes: usize, out: &mut StepOutcome) -> String {
         let lead = self.lead_node().cloned();
         out.out_of_memory = u32::try_from(nodes).ok().map(|nodes| MemoryOverflow { nodes, lead });
-        format!("execution plan {} does not fit into memory on {nodes} nodes", self.generation.exec_plan.0)
+        format!(
+            "execution plan {} does not fit into memory on {}",
+            self.generation.exec_plan.0,
+            counted_noun(nodes as u64, "node")
+        )
     }
 
     /// Tries the job without a node on which its command has failed and never ran.
@@ -200,7 +204,10 @@ impl JobLifecycle {
         let restarts = &mut self.counts.restarts;
         let max_restarts = self.spec.max_restarts;
         if *restarts >= max_restarts {
-            out.notes.push(format!("the command failed with code {code} after {restarts} restarts"));
+            out.notes.push(format!(
+                "the command failed with code {code} after {}",
+                counted_noun(u64::from(*restarts), "restart")
+            ));
             self.enter_phase(JobPhase::Ending { code }, now);
             return;
         }

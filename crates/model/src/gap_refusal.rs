@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{JobId, NodeState, UnixTime, WindowCause};
+use super::{JobId, NodeState, UnixTime, WindowCause, counted_noun};
 
 /// Why a node of the malleable partition is not usable. Every round makes one for each busy node of the
 /// machine, so it holds no sentence. In JSON it is a sentence, which is read back as [`GapRefusal::Said`].
@@ -99,14 +99,17 @@ impl fmt::Display for GapRefusal {
                 f.write_str("switched off to save power; jobs do not wake it (gaps.wake)")
             }
             GapRefusal::KeptIdle { nodes } => {
-                write!(f, "left alone: {nodes} idle nodes are kept for Slurm to switch off (gaps.keep_idle)")
+                let kept = counted_noun(*nodes as u64, "idle node");
+                let are = if *nodes == 1 { "is" } else { "are" };
+                write!(f, "left alone: {kept} {are} kept for Slurm to switch off (gaps.keep_idle)")
             }
             GapRefusal::NotAllowed => f.write_str("not among the nodes that infill may use (safety.nodes)"),
             GapRefusal::Blackout { until } => {
                 write!(f, "not used until {until}: this is a blackout (safety.blackouts)")
             }
             GapRefusal::AboveNodeLimit { max } => {
-                write!(f, "not used: malleable jobs have at most {max} nodes (safety.max_nodes)")
+                let nodes = counted_noun(u64::from(*max), "node");
+                write!(f, "not used: malleable jobs have at most {nodes} (safety.max_nodes)")
             }
             GapRefusal::Said(why) => f.write_str(why),
         }

@@ -16,6 +16,7 @@ mod command_exit;
 pub mod config;
 mod constraint;
 mod contention;
+mod counted_noun;
 mod cpu_memory;
 mod credential;
 mod daemon_mode;
@@ -99,6 +100,7 @@ pub use collectives::{
 pub use command_exit::CommandExit;
 pub use constraint::{Constraint, ConstraintError};
 pub use contention::{SAVE_CLASSES, SaveContention, save_class};
+pub use counted_noun::counted_noun;
 pub use cpu_memory::{CpuMemory, PlaceShare};
 pub use credential::{Credential, Secret, bound_payload, hello_payload};
 pub use daemon_mode::{ControlState, DaemonMode, LendingMode, MetricsAccess, ReadAccess};

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::NodeName;
+use super::{NodeName, counted_noun};
 
 /// CPUs, memory and GPUs of a node, or of a part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,19 +45,15 @@ impl Resources {
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (kind, count) in &self.gpus.0 {
-            let space = if kind.is_empty() { "" } else { " " };
-            write!(f, "{count} {kind}{space}GPU{}, ", plural_suffix(*count))?;
+            let noun = if kind.is_empty() { "GPU".to_owned() } else { format!("{kind} GPU") };
+            write!(f, "{}, ", counted_noun(u64::from(*count), &noun))?;
         }
-        write!(f, "{} CPU{}", self.cpus, plural_suffix(self.cpus))?;
+        f.write_str(&counted_noun(u64::from(self.cpus), "CPU"))?;
         if self.memory_mib > 0 {
             write!(f, ", {:.1} GiB", self.memory_mib as f64 / 1024.0)?;
         }
         Ok(())
     }
-}
-
-fn plural_suffix(count: u32) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 /// Numbers of GPUs by type, sorted by type, each at least 1. The type is empty if the site does not name it.

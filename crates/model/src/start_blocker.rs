@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::UnixTime;
+use super::{UnixTime, counted_noun};
 
 /// Who holds a job in Slurm's queue. While malleable jobs wait, infill itself holds them. That is not a hold
 /// in this sense.
@@ -92,8 +92,9 @@ impl StartBlocker {
                  (safety.max_jobs_a_user)"
             ),
             StartBlocker::UserNodeLimit { max, needs } => format!(
-                "waits for its owner's other jobs: together they may hold {max} nodes, and it needs {needs} \
-                 (safety.max_nodes_a_user)"
+                "waits for its owner's other jobs: together they may hold {}, and it needs {needs} \
+                 (safety.max_nodes_a_user)",
+                counted_noun(u64::from(*max), "node")
             ),
             StartBlocker::Dependency(part) => format!("waits for its dependency {part}"),
         }

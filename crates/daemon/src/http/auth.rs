@@ -139,6 +139,13 @@ pub(crate) async fn require_operator(context: &DaemonContext, uid: UserId) -> Re
     Err(RequestDenial::new(StatusCode::FORBIDDEN, what))
 }
 
+/// The answer when the daemon cannot know whether a user exists.
+pub(crate) fn name_service_silent(why: &IdentityError) -> RequestDenial {
+    tracing::warn!("a user cannot be looked up: {why}");
+    let what = "the name service of the daemon's host does not say whether this user exists; try again";
+    RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, what)
+}
+
 /// Whether this is root, the daemon's own user, or an administrator in the configuration.
 pub(crate) async fn is_admin(context: &DaemonContext, uid: UserId) -> bool {
     if is_daemon_user(uid) {

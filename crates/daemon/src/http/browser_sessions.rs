@@ -14,7 +14,7 @@ use crate::context::DaemonContext;
 use crate::session_store::{AuthenticatedUser, SESSIONS_SETTING};
 use infill_api::{RevokeRequest, RevokedSessions, SessionRequest, WebSession};
 use infill_model::{UserId, clock};
-use infill_slurm::identity::{name_of, uid_of};
+use infill_slurm::identity::{look_up_uid, name_of};
 use infill_store::StoreError;
 
 use super::signed_requests::VerifiedRequest;
@@ -70,15 +70,18 @@ pub(crate) async fn revoke_sessions(
     State(context): State<Arc<DaemonContext>>,
     VerifiedRequest { uid, request, .. }: VerifiedRequest<RevokeRequest>,
 ) -> Result<Json<RevokedSessions>, RequestDenial> {
-    let owner = match &request.user {
-        None => Some(uid),
-        Some(name) => uid_of(name).await,
+    let name = request.user.as_deref();
+    let owner = match name {
+        None => Ok(Some(uid)),
+        Some(name) => look_up_uid(name).await,
     };
-    if owner != Some(uid) {
+    let known_owner = owner.as_ref().ok().copied().flatten();
+    if known_owner != Some(uid) {
         auth::require_operator(&context, uid).await?;
     }
-    let name = request.user.as_deref();
-    let sessions = end_sessions_of(&context, owner, name).await?;
+    // What has this name ends also without an answer of the name service.
+    let sessions = end_sessions_of(&context, known_owner, name).await?;
+    owner.map_err(|e| auth::name_service_silent(&e))?;
     tracing::info!(%uid, user = ?request.user, sessions, "browser sessions were revoked");
     Ok(Json(RevokedSessions { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) }))
 }

@@ -17,7 +17,7 @@ use infill_advisor::length::LengthPredictor;
 use infill_api::{ForgetUserRequest, ForgottenUser, SCHEMA_VERSION};
 use infill_model::{EndedJob, MAX_NAME_CHARS, MalleableState, ProfileFilter, clock::now};
 use infill_planner::round::MAX_LEARNED_JOBS;
-use infill_slurm::identity::{IdentityError, look_up_uid};
+use infill_slurm::identity::look_up_uid;
 use infill_store::{StoreError, UserToForget};
 
 use super::browser_sessions::end_sessions_of;
@@ -37,7 +37,7 @@ pub(crate) async fn forget_user(
         return Err(RequestDenial::new(StatusCode::UNPROCESSABLE_ENTITY, what));
     }
     refuse_active_user(&context, &name)?;
-    let uid_to_forget = look_up_uid(&name).await.map_err(|e| name_service_silent(&e))?;
+    let uid_to_forget = look_up_uid(&name).await.map_err(|e| auth::name_service_silent(&e))?;
     // Rows that wait would be written after the deletion.
     write_history(&context).await?;
     let _lock = context.save_locks.learned.lock().await;
@@ -59,12 +59,6 @@ pub(crate) async fn forget_user(
 }
 
 /// Rows that only a uid names would stay, and the answer would claim that there is no account.
-fn name_service_silent(why: &IdentityError) -> RequestDenial {
-    tracing::warn!("a user cannot be deleted: {why}");
-    let what = "the name service of the daemon's host does not say whether this user exists; try again";
-    RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, what)
-}
-
 /// Forgets that the user gave the order in force.
 async fn forget_order_giver(context: &DaemonContext, user: &UserToForget) -> Result<(), StoreError> {
     let uid = user.uid.map(|uid| uid.to_string());

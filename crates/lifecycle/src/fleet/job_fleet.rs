@@ -16,7 +16,7 @@ use crate::{
 };
 use infill_model::{
     GapSet, GenerationRecord, JobId, JobPlan, LeadRecord, LendingMode, LendingRules, NodeName, NodeStrike,
-    RoundReport, UnixTime, WindowEnd, WorkerShare, config::Config,
+    RoundReport, UnixTime, WindowEnd, WorkerShare, config::Config, counted_noun,
 };
 
 /// Before start times are measured, a wing that Slurm shows running may take this many times as long as a
@@ -297,7 +297,8 @@ impl JobFleet {
             out.add_note(Level::INFO, job, note);
         }
         if let Some((generation, nodes, why)) = outcome.started {
-            let text = format!("generation {generation} begins on {} nodes: {why}", nodes.len());
+            let count = counted_noun(nodes.len() as u64, "node");
+            let text = format!("generation {generation} begins on {count}: {why}");
             out.add_note(Level::INFO, job, text);
             entry.details.rates.clear();
             out.generations.push(GenerationRecord { job, generation, started_at: now, nodes, why });

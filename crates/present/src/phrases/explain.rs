@@ -8,7 +8,8 @@ use super::{
 use crate::charts::format_number;
 use infill_api::{DaemonStatus, JobView, NodeView, PlanView, RoundView, SCHEMA_VERSION};
 use infill_model::{
-    GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, generations_of_last_job, hostlist,
+    GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, counted_noun, generations_of_last_job,
+    hostlist,
 };
 
 /// The number of generations that are listed. The JSON has the older ones.
@@ -169,8 +170,11 @@ fn job_lines(job: &JobView) -> Vec<String> {
             ),
         },
         format!(
-            "history: generation {}; {} rescales ({} killed after the grace time), {} restarts after failures",
-            job.generation, job.rescales, job.kills, job.restarts
+            "history: generation {}; {} ({} killed after the grace time), {} after failures",
+            job.generation,
+            counted_noun(u64::from(job.rescales), "rescale"),
+            job.kills,
+            counted_noun(u64::from(job.restarts), "restart")
         ),
     ];
     lines.extend(waiting_tasks_line(job));

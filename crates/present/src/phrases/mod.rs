@@ -8,6 +8,7 @@ pub mod status_headline;
 
 pub use array_tasks::resolve_task;
 pub use display_clock::DisplayClock;
+pub use infill_model::counted_noun;
 
 use infill_api::{EndPrediction, IdleShare, NodeKind};
 use infill_model::{GpuCounts, JobPlan, Resources, duration};
@@ -52,9 +53,4 @@ pub fn describe_forecast(plan: &JobPlan, when: DisplayClock) -> String {
         .map(|(end, nodes)| format!("{nodes} until {}", when.format_clock(*end)))
         .collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
-}
-
-/// A count with its noun, which takes a plural `s` unless the count is 1: `1 job`, `2 jobs`.
-pub fn counted_noun(n: u64, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }

@@ -101,7 +101,7 @@ impl StatusHeadline {
         let StatusNumbers { nodes, idle, held, training, waiting } = self.numbers;
         let nodes = counted_noun(nodes as u64, "node");
         let idle_nodes = counted_noun(idle as u64, "idle node");
-        let are = if idle == 1 { "is" } else { "are" };
+        let [are, held_are] = [idle, held].map(|count| if count == 1 { "is" } else { "are" });
         if self.mode == DaemonMode::Observe {
             return format!("observing {nodes}: {idle} {are} idle");
         }
@@ -112,7 +112,7 @@ impl StatusHeadline {
         };
         let jobs = match training {
             0 if held == 0 => format!("{idle} {are} idle, and no job trains{waits}"),
-            0 => format!("no job trains, and {held} of {idle_nodes} are held{waits}"),
+            0 => format!("no job trains, and {held} of {idle_nodes} {held_are} held{waits}"),
             1 => format!("1 job trains on {held} of {idle_nodes}{waits}"),
             n => format!("{n} jobs train on {held} of {idle_nodes}{waits}"),
         };

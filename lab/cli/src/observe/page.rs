@@ -6,7 +6,7 @@ use super::periods::HOUR_SECS;
 use super::report::ObservationReport;
 use super::{Observation, PeriodSums, ShadowDelay};
 use crate::simulate::page::{CONTENT_POLICY, figure::PageFigure, timeline};
-use infill_model::{UnixTime, duration::format_duration};
+use infill_model::{UnixTime, counted_noun, duration::format_duration};
 use infill_present::{
     charts::{
         inline::{self, RowFigure, RowMarks, RowSeries, SeriesColour},
@@ -94,11 +94,11 @@ fn subject(observation: &Observation, report: &ObservationReport) -> String {
     let at = observation.last_look().map_or_else(|| "none yet".to_owned(), plain_time);
     let how = if report.via == "rest" { "slurmrestd" } else { "Slurm's commands" };
     format!(
-        "{} nodes, watched for {} through {how}; last look {at}. {} shadow jobs of 1 to {} nodes.",
-        report.nodes,
+        "{}, watched for {} through {how}; last look {at}. {} of 1 to {}.",
+        counted_noun(report.nodes as u64, "node"),
         format_duration(report.total.observed_secs),
-        report.shadow_jobs,
-        report.max_nodes,
+        counted_noun(u64::from(report.shadow_jobs), "shadow job"),
+        counted_noun(u64::from(report.max_nodes), "node"),
     )
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Observation, PeriodSums};
 use infill_api::SCHEMA_VERSION;
-use infill_model::{JobId, NodeName, UnixTime, duration::format_duration};
+use infill_model::{JobId, NodeName, UnixTime, counted_noun, duration::format_duration};
 
 /// Hours and events in a report. The sums of days are all there.
 const HOURS_IN_REPORT: usize = 48;
@@ -151,20 +151,20 @@ impl fmt::Display for ObservationReport {
         let how = if self.via == "rest" { "slurmrestd" } else { "Slurm's commands" };
         writeln!(
             f,
-            "observed  {}, {} nodes, {mean_idle:.1} of them idle on average ({:.1} %), by {how}",
+            "observed  {}, {}, {mean_idle:.1} of them idle on average ({:.1} %), by {how}",
             format_duration(total.observed_secs),
-            self.nodes,
+            counted_noun(self.nodes as u64, "node"),
             100.0 * mean_idle / self.nodes.max(1) as f64
         )?;
         writeln!(
             f,
-            "harvest   {:.2} of {:.2} idle node-hours ({:.0} %), by {} shadow jobs of 1 to {} nodes, in {} rescales",
+            "harvest   {:.2} of {:.2} idle node-hours ({:.0} %), by {} of 1 to {}, in {}",
             total.held_node_hours,
             total.idle_node_hours,
             100.0 * total.harvested_share(),
-            self.shadow_jobs,
-            self.max_nodes,
-            total.rescales
+            counted_noun(u64::from(self.shadow_jobs), "shadow job"),
+            counted_noun(u64::from(self.max_nodes), "node"),
+            counted_noun(u64::from(total.rescales), "rescale")
         )?;
         writeln!(
             f,

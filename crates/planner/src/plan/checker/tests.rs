@@ -428,7 +428,7 @@ fn violations_in_words() {
     turn: job 1: is parked although its turn has not ended
     promise: job 1: makes less than the 1.000 samples/s promised to it
     size: job 1: gets 2 nodes, but allows 1
-    forecast_size: job 1: is foreseen on 1 nodes, but allows 2
+    forecast_size: job 1: is foreseen on 1 node, but allows 2
     rate: job 1: has 2.020 samples/s in the plan, but 2.000 in its profile
     known_rate: job 1: has no known rate on 2 of these nodes
     forecast_steps: job 1: has a forecast for other steps

@@ -69,6 +69,7 @@ impl RoundState {
         let saves = match (self.stop_time(facts).map(|stop| stop.max_alone_secs()), stops) {
             (None, _) => "how long it takes to save is not known yet".to_owned(),
             (Some(secs), 0) => format!("{secs:.0} s are for saving, which has not been measured yet"),
+            (Some(secs), 1) => format!("{secs:.0} s are for saving, based on its last stop"),
             (Some(secs), _) => format!("{secs:.0} s are for saving, based on its last {stops} stops"),
         };
         let shared_secs = self.shared_secs(facts);
