@@ -164,6 +164,24 @@ show_flaky() {
     done
 }
 
+# What each failed test said first, also of those that passed when they ran again.
+show_failures() {
+    local file texts=()
+    for file in "$RECORD"/*.tests; do
+        [[ ! -e $file ]] || texts+=("$file")
+    done
+    ((${#texts[@]})) || return 0
+    awk -v most=20 '
+        /^---- .* stdout ----$/ { test = $2; left = 0 }
+        test != "" && /panicked at / { if (++shown <= most) { print "  " test; left = 2 }; test = ""; next }
+        left > 0 { print "      " substr($0, 1, 300); left-- }
+        END { if (shown > most) print "  and " shown - most " more" }' "${texts[@]}" >"$RECORD/failures"
+    [[ -s $RECORD/failures ]] || return 0
+    echo
+    echo "Failures (test, what it said)"
+    cat "$RECORD/failures"
+}
+
 show_skips() {
     [[ -s $RECORD/skips ]] || return 0
     echo
@@ -178,6 +196,7 @@ conclude() {
     show_times
     show_skips
     show_delays
+    show_failures
     show_flaky
     echo
     failed=$(awk -F'\t' '$4 == "FAILED" { printf "%s%s", separator, $1; separator = ", " }' "$RECORD/stages.tsv")
