@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::session::CliSession;
-use infill_lab::observe::{Observation, ObservedNodes, ShadowJobs};
+use infill_lab::observe::{ObservedNodes, ShadowJobs, SiteObservation};
 use infill_model::{Snapshot, SnapshotDoubt, UnixTime, config::SlurmConfig, hostlist::expand_hostlist};
 use infill_present::{
     exit::{CommandResult, ProgramExit},
@@ -123,7 +123,7 @@ pub async fn run(args: ObserveArgs, session: &CliSession) -> CommandResult {
     if let Some(path) = &args.html {
         output::check_folder(path)?;
     }
-    let observation = Observation::new(nodes, jobs, args.every, &config).map_err(anyhow::Error::from)?;
+    let observation = SiteObservation::new(nodes, jobs, args.every, &config).map_err(anyhow::Error::from)?;
     let mut stop = StopSignals::new()?;
     let (reader, first) = tokio::select! {
         opened = SlurmReader::open(&args, &config.slurm) => opened?,
@@ -217,7 +217,7 @@ struct Reported {
 /// The observation, and for how long Slurm has not answered.
 struct ObserverLoop {
     /// `None` only while a look is worked on.
-    observation: Option<Observation>,
+    observation: Option<SiteObservation>,
     reader: SlurmReader,
     silence: SlurmSilence,
     told: Reported,

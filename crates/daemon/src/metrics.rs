@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use super::write_queue::HistoryKind;
 use infill_lifecycle::EffectKind;
 use infill_model::{AgentEventKind, MainDelay, MalleableState, NodeTimeUsage, SolveStatusKind, words};
-use infill_planner::plan::{Rule, Violation};
+use infill_planner::plan::{CheckerRule, Violation};
 
 /// The content type of [`DaemonMetrics::encode_text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -221,7 +221,7 @@ impl RoundMetrics {
 
     /// Counts a plan that the checker refused, once for each rule that it breaks.
     pub fn count_refused(&self, violations: &[Violation]) {
-        let rules: BTreeSet<Rule> = violations.iter().map(Violation::rule).collect();
+        let rules: BTreeSet<CheckerRule> = violations.iter().map(Violation::rule).collect();
         for rule in rules {
             self.refused_plans.get_or_create(&vec![("rule", rule.word())]).inc();
         }
@@ -313,7 +313,7 @@ impl DaemonMetrics {
         self.nodes.add_node_time(None, &NodeTimeUsage::default());
         init_counters(&rounds.ends, "outcome", RoundEnd::ALL.iter().map(|end| end.word()));
         init_counters(&rounds.solver_status, "status", SolveStatusKind::ALL.iter().map(|kind| kind.word()));
-        init_counters(&rounds.refused_plans, "rule", Rule::ALL.iter().map(|rule| rule.word()));
+        init_counters(&rounds.refused_plans, "rule", CheckerRule::ALL.iter().map(|rule| rule.word()));
         init_counters(
             &jobs.agent_events,
             "event",
@@ -377,7 +377,7 @@ mod tests {
         metrics.rounds.count_refused(&violations);
         let text = metrics.encode_text();
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("infill_refused_plans")).collect();
-        assert_eq!(lines.len(), Rule::ALL.len(), "{text}");
+        assert_eq!(lines.len(), CheckerRule::ALL.len(), "{text}");
         let mut broken: Vec<&str> = lines.into_iter().filter(|line| !line.ends_with(" 0")).collect();
         broken.sort_unstable();
         let expected = [r#"{rule="known_job"} 1"#, r#"{rule="order"} 1"#];

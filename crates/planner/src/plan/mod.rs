@@ -24,7 +24,7 @@ mod space;
 
 pub use checker::check::check_plan;
 pub(crate) use checker::report::{explain_plan, planned_probes};
-pub use checker::rule::Rule;
+pub use checker::rule::CheckerRule;
 pub use checker::rules::Violation;
 pub use placement::last_resort::last_resort;
 pub use planner::{plan_round, plan_without_solver};

@@ -91,7 +91,7 @@ struct ShadowCluster {
 }
 
 /// An observation that goes on. It keeps sums by hour and by day, and no recording.
-pub struct Observation {
+pub struct SiteObservation {
     observer: QueueObserver,
     jobs: ShadowJobs,
     config: Config,
@@ -109,7 +109,7 @@ pub struct Observation {
     blind_secs: f64,
 }
 
-impl Observation {
+impl SiteObservation {
     /// An observation of these nodes, before the first look. `every` is the time between two looks.
     ///
     /// # Errors
@@ -119,9 +119,9 @@ impl Observation {
         jobs: ShadowJobs,
         every: Duration,
         config: &Config,
-    ) -> Result<Observation, SupplyError> {
+    ) -> Result<SiteObservation, SupplyError> {
         jobs.supply()?;
-        Ok(Observation {
+        Ok(SiteObservation {
             observer: QueueObserver::new(nodes),
             jobs,
             config: config.clone(),

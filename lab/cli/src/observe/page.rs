@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::periods::HOUR_SECS;
 use super::report::ObservationReport;
-use super::{Observation, PeriodSums, ShadowDelay};
+use super::{PeriodSums, ShadowDelay, SiteObservation};
 use crate::simulate::page::{CONTENT_POLICY, figure::PageFigure, timeline};
 use infill_model::{UnixTime, counted_noun, duration::format_duration};
 use infill_present::{
@@ -31,7 +31,7 @@ struct HeadFigure {
     is_bad: bool,
 }
 
-impl Observation {
+impl SiteObservation {
     /// The page. `via` says how Slurm is read, and `command` is the command that made the page.
     pub fn page_html(&self, via: &str, command: &str) -> String {
         let report = self.report(via);
@@ -90,7 +90,7 @@ impl Observation {
 }
 
 /// What was watched, in a sentence.
-fn subject(observation: &Observation, report: &ObservationReport) -> String {
+fn subject(observation: &SiteObservation, report: &ObservationReport) -> String {
     let at = observation.last_look().map_or_else(|| "none yet".to_owned(), plain_time);
     let how = if report.via == "rest" { "slurmrestd" } else { "Slurm's commands" };
     format!(

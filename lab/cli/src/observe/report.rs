@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Observation, PeriodSums};
+use super::{PeriodSums, SiteObservation};
 use infill_api::SCHEMA_VERSION;
 use infill_model::{JobId, NodeName, UnixTime, counted_noun, duration::format_duration};
 
@@ -58,7 +58,7 @@ pub struct ObservationReport {
     pub recent: Vec<ShadowDelay>,
 }
 
-impl Observation {
+impl SiteObservation {
     /// What is known so far. `via` says how Slurm is read.
     pub fn report(&self, via: &str) -> ObservationReport {
         let skipped = self.recent.len().saturating_sub(EVENTS_IN_REPORT);

@@ -25,12 +25,12 @@ fn snapshot(at: i64, busy: usize) -> Snapshot {
     snapshot
 }
 
-fn observation() -> Observation {
+fn observation() -> SiteObservation {
     let jobs = ShadowJobs::built_in(NonZeroU32::new(2).unwrap(), 4);
-    Observation::new(ObservedNodes::default(), jobs, Duration::from_secs(10), &Config::default()).unwrap()
+    SiteObservation::new(ObservedNodes::default(), jobs, Duration::from_secs(10), &Config::default()).unwrap()
 }
 
-fn observed(looks: &[(i64, usize)]) -> Observation {
+fn observed(looks: &[(i64, usize)]) -> SiteObservation {
     let mut watch = observation();
     for (at, busy) in looks {
         watch.record_snapshot(&snapshot(*at, *busy)).unwrap();

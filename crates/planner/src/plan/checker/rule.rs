@@ -4,7 +4,7 @@ use infill_model::words;
 
 words! {
     /// A rule that a plan must keep. Its word labels metrics.
-    pub enum Rule {
+    pub enum CheckerRule {
         /// Jobs are sorted by id, and each occurs once.
         Order = "order",
         /// Every job is in the problem.
@@ -78,30 +78,30 @@ words! {
     }
 }
 
-impl Rule {
+impl CheckerRule {
     /// The message of a violation that needs no values.
     pub(super) fn fixed_message(self) -> &'static str {
         match self {
-            Rule::Order => "jobs are not sorted, or one occurs twice",
-            Rule::Moment => "it was made for another moment or other steps",
-            Rule::Complete => "is missing from the plan",
-            Rule::Busy => "is in the middle of a change and must be left alone",
-            Rule::Drain => "gets nodes although all jobs are to be parked",
-            Rule::BackOff => "gets nodes although it backs off",
-            Rule::Pause => "gets new nodes although growth is paused",
-            Rule::MinStay => "is changed although it was changed a moment ago",
-            Rule::Turn => "is parked although its turn has not ended",
-            Rule::ForecastSteps => "has a forecast for other steps",
-            Rule::IsGap => "is not a gap",
-            Rule::Window => "ends before the first step does",
-            Rule::StartWindow => "has a window too short to start in",
-            Rule::Excluded => "cannot be used by the job",
-            Rule::Foreign => "is held by a job that is not planned here",
-            Rule::OneType => "is of another type than the lead's node",
-            Rule::LeadFirst => "holds the lead, which must stay the first",
-            Rule::Lease => "has a lease past the end of its window",
-            Rule::AllowedNode => "is not among the nodes of safety.nodes",
-            Rule::Blackout => "is used in a blackout",
+            CheckerRule::Order => "jobs are not sorted, or one occurs twice",
+            CheckerRule::Moment => "it was made for another moment or other steps",
+            CheckerRule::Complete => "is missing from the plan",
+            CheckerRule::Busy => "is in the middle of a change and must be left alone",
+            CheckerRule::Drain => "gets nodes although all jobs are to be parked",
+            CheckerRule::BackOff => "gets nodes although it backs off",
+            CheckerRule::Pause => "gets new nodes although growth is paused",
+            CheckerRule::MinStay => "is changed although it was changed a moment ago",
+            CheckerRule::Turn => "is parked although its turn has not ended",
+            CheckerRule::ForecastSteps => "has a forecast for other steps",
+            CheckerRule::IsGap => "is not a gap",
+            CheckerRule::Window => "ends before the first step does",
+            CheckerRule::StartWindow => "has a window too short to start in",
+            CheckerRule::Excluded => "cannot be used by the job",
+            CheckerRule::Foreign => "is held by a job that is not planned here",
+            CheckerRule::OneType => "is of another type than the lead's node",
+            CheckerRule::LeadFirst => "holds the lead, which must stay the first",
+            CheckerRule::Lease => "has a lease past the end of its window",
+            CheckerRule::AllowedNode => "is not among the nodes of safety.nodes",
+            CheckerRule::Blackout => "is used in a blackout",
             other => other.word(),
         }
     }

@@ -2,29 +2,29 @@
 
 use std::fmt;
 
-use super::rule::Rule;
+use super::rule::CheckerRule;
 use infill_model::{AllowedSizes, CpuMemory, JobId, NodeName, UnixTime, UserId, counted_noun};
 
 /// A broken rule with the values that show it. Values are in weighted samples, rates in samples a second.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Violation {
-    /// Breaks [`Rule::Order`].
+    /// Breaks [`CheckerRule::Order`].
     Unsorted,
-    /// Breaks [`Rule::KnownJob`].
+    /// Breaks [`CheckerRule::KnownJob`].
     UnknownJob {
         /// The job that breaks it.
         job: JobId,
     },
-    /// Breaks [`Rule::Moment`].
+    /// Breaks [`CheckerRule::Moment`].
     OtherMoment,
-    /// Breaks [`Rule::Budget`].
+    /// Breaks [`CheckerRule::Budget`].
     TooManyChanges {
         /// Voluntary changes of the plan.
         changes: usize,
         /// The budget of a round.
         budget: u32,
     },
-    /// Breaks [`Rule::ForecastNodes`].
+    /// Breaks [`CheckerRule::ForecastNodes`].
     TooManyForeseen {
         /// End of the step.
         until: UnixTime,
@@ -33,70 +33,70 @@ pub enum Violation {
         /// Places that last until then.
         available: u64,
     },
-    /// Breaks [`Rule::Objective`].
+    /// Breaks [`CheckerRule::Objective`].
     WrongObjective {
         /// By the plan.
         stated: f64,
         /// By the checker's own computation.
         actual: f64,
     },
-    /// Breaks [`Rule::Bound`].
+    /// Breaks [`CheckerRule::Bound`].
     WrongBound {
         /// By the proof.
         stated: f64,
         /// Its value.
         actual: f64,
     },
-    /// Breaks [`Rule::Gap`].
+    /// Breaks [`CheckerRule::Gap`].
     WrongGap {
         /// By the proof.
         stated: f64,
         /// By the checker's own computation.
         actual: f64,
     },
-    /// Breaks [`Rule::Complete`].
+    /// Breaks [`CheckerRule::Complete`].
     Missing {
         /// The job that breaks it.
         job: JobId,
     },
-    /// Breaks [`Rule::Busy`].
+    /// Breaks [`CheckerRule::Busy`].
     Disturbed {
         /// The job that breaks it.
         job: JobId,
     },
-    /// Breaks [`Rule::Drain`].
+    /// Breaks [`CheckerRule::Drain`].
     RunsInDrain {
         /// The job that breaks it.
         job: JobId,
     },
-    /// Breaks [`Rule::BackOff`].
+    /// Breaks [`CheckerRule::BackOff`].
     StartsTooSoon {
         /// The job that breaks it.
         job: JobId,
     },
-    /// Breaks [`Rule::Pause`].
+    /// Breaks [`CheckerRule::Pause`].
     GrowsInPause {
         /// The job that breaks it.
         job: JobId,
     },
-    /// Breaks [`Rule::MinStay`].
+    /// Breaks [`CheckerRule::MinStay`].
     ChangedTooSoon {
         /// The job that breaks it.
         job: JobId,
     },
-    /// Breaks [`Rule::Turn`].
+    /// Breaks [`CheckerRule::Turn`].
     ParkedInTurn {
         /// The job that breaks it.
         job: JobId,
     },
-    /// Breaks [`Rule::Promise`].
+    /// Breaks [`CheckerRule::Promise`].
     BelowPromise {
         /// The job that breaks it.
         job: JobId,
         /// The promised rate, samples a second.
         promised: f64,
     },
-    /// Breaks [`Rule::Promise`].
+    /// Breaks [`CheckerRule::Promise`].
     GrowsBesidePromise {
         /// The job that breaks it.
         job: JobId,
@@ -105,7 +105,7 @@ pub enum Violation {
         /// The job that waits for such a node.
         waits: JobId,
     },
-    /// Breaks [`Rule::Size`].
+    /// Breaks [`CheckerRule::Size`].
     NotAllowedSize {
         /// The job that breaks it.
         job: JobId,
@@ -114,7 +114,7 @@ pub enum Violation {
         /// Sizes that it allows.
         sizes: AllowedSizes,
     },
-    /// Breaks [`Rule::ForecastSize`].
+    /// Breaks [`CheckerRule::ForecastSize`].
     NotAllowedLater {
         /// The job that breaks it.
         job: JobId,
@@ -123,7 +123,7 @@ pub enum Violation {
         /// Sizes that it allows.
         sizes: AllowedSizes,
     },
-    /// Breaks [`Rule::Rate`].
+    /// Breaks [`CheckerRule::Rate`].
     WrongRate {
         /// The job that breaks it.
         job: JobId,
@@ -132,19 +132,19 @@ pub enum Violation {
         /// By the profile.
         actual: f64,
     },
-    /// Breaks [`Rule::KnownRate`].
+    /// Breaks [`CheckerRule::KnownRate`].
     UnknownRate {
         /// The job that breaks it.
         job: JobId,
         /// Nodes that it gets.
         nodes: usize,
     },
-    /// Breaks [`Rule::ForecastSteps`].
+    /// Breaks [`CheckerRule::ForecastSteps`].
     OtherSteps {
         /// The job that breaks it.
         job: JobId,
     },
-    /// Breaks [`Rule::HeldOnce`].
+    /// Breaks [`CheckerRule::HeldOnce`].
     HeldTwice {
         /// The job that breaks it.
         job: JobId,
@@ -153,42 +153,42 @@ pub enum Violation {
         /// The job that has it already.
         other: JobId,
     },
-    /// Breaks [`Rule::IsGap`].
+    /// Breaks [`CheckerRule::IsGap`].
     NoGap {
         /// The job that breaks it.
         job: JobId,
         /// The node that breaks it.
         node: NodeName,
     },
-    /// Breaks [`Rule::Window`].
+    /// Breaks [`CheckerRule::Window`].
     OutsideWindow {
         /// The job that breaks it.
         job: JobId,
         /// The node that breaks it.
         node: NodeName,
     },
-    /// Breaks [`Rule::StartWindow`].
+    /// Breaks [`CheckerRule::StartWindow`].
     ShortWindow {
         /// The job that breaks it.
         job: JobId,
         /// The node that breaks it.
         node: NodeName,
     },
-    /// Breaks [`Rule::Excluded`].
+    /// Breaks [`CheckerRule::Excluded`].
     ExcludedNode {
         /// The job that breaks it.
         job: JobId,
         /// The node that breaks it.
         node: NodeName,
     },
-    /// Breaks [`Rule::Foreign`].
+    /// Breaks [`CheckerRule::Foreign`].
     ForeignNode {
         /// The job that breaks it.
         job: JobId,
         /// The node that breaks it.
         node: NodeName,
     },
-    /// Breaks [`Rule::Block`].
+    /// Breaks [`CheckerRule::Block`].
     OtherBlock {
         /// The job that breaks it.
         job: JobId,
@@ -197,14 +197,14 @@ pub enum Violation {
         /// Places that the node should have.
         block: u32,
     },
-    /// Breaks [`Rule::OneType`].
+    /// Breaks [`CheckerRule::OneType`].
     OtherType {
         /// The job that breaks it.
         job: JobId,
         /// The node that breaks it.
         node: NodeName,
     },
-    /// Breaks [`Rule::Host`].
+    /// Breaks [`CheckerRule::Host`].
     TooLittleOfHost {
         /// A job with a new or larger worker on the host.
         job: JobId,
@@ -215,35 +215,35 @@ pub enum Violation {
         /// CPUs and memory that the host has for them.
         available: CpuMemory,
     },
-    /// Breaks [`Rule::LeadFirst`].
+    /// Breaks [`CheckerRule::LeadFirst`].
     LeadNotFirst {
         /// The job that breaks it.
         job: JobId,
         /// The lead's node.
         node: NodeName,
     },
-    /// Breaks [`Rule::Lease`].
+    /// Breaks [`CheckerRule::Lease`].
     LeaseTooLong {
         /// The job that breaks it.
         job: JobId,
         /// The node that breaks it.
         node: NodeName,
     },
-    /// Breaks [`Rule::AllowedNode`].
+    /// Breaks [`CheckerRule::AllowedNode`].
     ForbiddenNode {
         /// The job that breaks it.
         job: JobId,
         /// The node that breaks it.
         node: NodeName,
     },
-    /// Breaks [`Rule::Blackout`].
+    /// Breaks [`CheckerRule::Blackout`].
     InBlackout {
         /// The job that breaks it.
         job: JobId,
         /// The node that breaks it.
         node: NodeName,
     },
-    /// Breaks [`Rule::SiteLimit`].
+    /// Breaks [`CheckerRule::SiteLimit`].
     AboveSiteLimit {
         /// The key in `[safety]`.
         key: &'static str,
@@ -258,43 +258,43 @@ pub enum Violation {
 
 impl Violation {
     /// The rule that is broken.
-    pub fn rule(&self) -> Rule {
+    pub fn rule(&self) -> CheckerRule {
         match self {
-            Violation::Unsorted => Rule::Order,
-            Violation::UnknownJob { .. } => Rule::KnownJob,
-            Violation::OtherMoment => Rule::Moment,
-            Violation::TooManyChanges { .. } => Rule::Budget,
-            Violation::TooManyForeseen { .. } => Rule::ForecastNodes,
-            Violation::WrongObjective { .. } => Rule::Objective,
-            Violation::WrongBound { .. } => Rule::Bound,
-            Violation::WrongGap { .. } => Rule::Gap,
-            Violation::Missing { .. } => Rule::Complete,
-            Violation::Disturbed { .. } => Rule::Busy,
-            Violation::RunsInDrain { .. } => Rule::Drain,
-            Violation::StartsTooSoon { .. } => Rule::BackOff,
-            Violation::GrowsInPause { .. } => Rule::Pause,
-            Violation::ChangedTooSoon { .. } => Rule::MinStay,
-            Violation::ParkedInTurn { .. } => Rule::Turn,
-            Violation::BelowPromise { .. } | Violation::GrowsBesidePromise { .. } => Rule::Promise,
-            Violation::NotAllowedSize { .. } => Rule::Size,
-            Violation::NotAllowedLater { .. } => Rule::ForecastSize,
-            Violation::WrongRate { .. } => Rule::Rate,
-            Violation::UnknownRate { .. } => Rule::KnownRate,
-            Violation::OtherSteps { .. } => Rule::ForecastSteps,
-            Violation::HeldTwice { .. } => Rule::HeldOnce,
-            Violation::NoGap { .. } => Rule::IsGap,
-            Violation::OutsideWindow { .. } => Rule::Window,
-            Violation::ShortWindow { .. } => Rule::StartWindow,
-            Violation::ExcludedNode { .. } => Rule::Excluded,
-            Violation::ForeignNode { .. } => Rule::Foreign,
-            Violation::OtherBlock { .. } => Rule::Block,
-            Violation::OtherType { .. } => Rule::OneType,
-            Violation::TooLittleOfHost { .. } => Rule::Host,
-            Violation::LeadNotFirst { .. } => Rule::LeadFirst,
-            Violation::LeaseTooLong { .. } => Rule::Lease,
-            Violation::ForbiddenNode { .. } => Rule::AllowedNode,
-            Violation::InBlackout { .. } => Rule::Blackout,
-            Violation::AboveSiteLimit { .. } => Rule::SiteLimit,
+            Violation::Unsorted => CheckerRule::Order,
+            Violation::UnknownJob { .. } => CheckerRule::KnownJob,
+            Violation::OtherMoment => CheckerRule::Moment,
+            Violation::TooManyChanges { .. } => CheckerRule::Budget,
+            Violation::TooManyForeseen { .. } => CheckerRule::ForecastNodes,
+            Violation::WrongObjective { .. } => CheckerRule::Objective,
+            Violation::WrongBound { .. } => CheckerRule::Bound,
+            Violation::WrongGap { .. } => CheckerRule::Gap,
+            Violation::Missing { .. } => CheckerRule::Complete,
+            Violation::Disturbed { .. } => CheckerRule::Busy,
+            Violation::RunsInDrain { .. } => CheckerRule::Drain,
+            Violation::StartsTooSoon { .. } => CheckerRule::BackOff,
+            Violation::GrowsInPause { .. } => CheckerRule::Pause,
+            Violation::ChangedTooSoon { .. } => CheckerRule::MinStay,
+            Violation::ParkedInTurn { .. } => CheckerRule::Turn,
+            Violation::BelowPromise { .. } | Violation::GrowsBesidePromise { .. } => CheckerRule::Promise,
+            Violation::NotAllowedSize { .. } => CheckerRule::Size,
+            Violation::NotAllowedLater { .. } => CheckerRule::ForecastSize,
+            Violation::WrongRate { .. } => CheckerRule::Rate,
+            Violation::UnknownRate { .. } => CheckerRule::KnownRate,
+            Violation::OtherSteps { .. } => CheckerRule::ForecastSteps,
+            Violation::HeldTwice { .. } => CheckerRule::HeldOnce,
+            Violation::NoGap { .. } => CheckerRule::IsGap,
+            Violation::OutsideWindow { .. } => CheckerRule::Window,
+            Violation::ShortWindow { .. } => CheckerRule::StartWindow,
+            Violation::ExcludedNode { .. } => CheckerRule::Excluded,
+            Violation::ForeignNode { .. } => CheckerRule::Foreign,
+            Violation::OtherBlock { .. } => CheckerRule::Block,
+            Violation::OtherType { .. } => CheckerRule::OneType,
+            Violation::TooLittleOfHost { .. } => CheckerRule::Host,
+            Violation::LeadNotFirst { .. } => CheckerRule::LeadFirst,
+            Violation::LeaseTooLong { .. } => CheckerRule::Lease,
+            Violation::ForbiddenNode { .. } => CheckerRule::AllowedNode,
+            Violation::InBlackout { .. } => CheckerRule::Blackout,
+            Violation::AboveSiteLimit { .. } => CheckerRule::SiteLimit,
         }
     }
 

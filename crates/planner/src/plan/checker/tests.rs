@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::rule::Rule;
+use super::rule::CheckerRule;
 use super::{checked_job::CheckedJob, recomputed_value};
 use crate::plan::tests::random_worlds;
 use crate::plan::tests::worlds::*;
@@ -78,11 +78,11 @@ fn count_shares(world: &mut World, has: &str, plan: usize, cpus: Option<u32>, me
 fn as_it_was(_: &mut World) {}
 
 /// Wrong plans of blocks of places. Each breaks this rule only.
-fn wrong_blocks(rule: Rule) -> Vec<WrongPlan> {
+fn wrong_blocks(rule: CheckerRule) -> Vec<WrongPlan> {
     match rule {
         // Two blocks are four places, and two places last.
-        Rule::ForecastNodes => vec![wrong(BLOCKS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
-        Rule::HeldOnce => vec![
+        CheckerRule::ForecastNodes => vec![wrong(BLOCKS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
+        CheckerRule::HeldOnce => vec![
             // The second job gets a place in the middle of the first one's block.
             wrong(("n1#0:1800 n1#1:1800 n2#0:1800", &["1 1 linear block=2", "2 1 linear"]), as_it_was, |p| {
                 p.jobs[1].nodes[0].node = NodeName::from("n1:1")
@@ -93,7 +93,7 @@ fn wrong_blocks(rule: Rule) -> Vec<WrongPlan> {
             }),
         ],
         // The place that ends first counts, wherever it stands in the block.
-        Rule::Lease => {
+        CheckerRule::Lease => {
             let longer = |p: &mut Plan| {
                 let lease = &mut p.jobs[0].nodes[0].lease_until;
                 *lease = *lease + 1;
@@ -168,24 +168,24 @@ fn wrong_objectives() -> Vec<WrongPlan> {
 }
 
 /// Wrong plans. Each breaks this rule only.
-fn wrong_plans(rule: Rule) -> Vec<WrongPlan> {
+fn wrong_plans(rule: CheckerRule) -> Vec<WrongPlan> {
     match rule {
-        Rule::Order => vec![wrong(RIVALS, as_it_was, |p| p.jobs.push(p.jobs[1].clone()))],
-        Rule::KnownJob => vec![wrong(RIVALS, |w| drop(w.jobs.pop()), |_| ())],
-        Rule::Moment => vec![
+        CheckerRule::Order => vec![wrong(RIVALS, as_it_was, |p| p.jobs.push(p.jobs[1].clone()))],
+        CheckerRule::KnownJob => vec![wrong(RIVALS, |w| drop(w.jobs.pop()), |_| ())],
+        CheckerRule::Moment => vec![
             wrong(WAITS, as_it_was, |p| p.at = p.at + 1),
             wrong(WAITS, as_it_was, |p| p.steps[0] = p.steps[0] + -1),
         ],
-        Rule::Budget => vec![wrong(ONE_EACH, |w| w.config.max_changes = 1, |_| ())],
-        Rule::ForecastNodes => vec![wrong(TWO_STEPS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
-        Rule::Objective => wrong_objectives(),
-        Rule::Bound => vec![lie(WAITS, |p| p.proof.as_mut().unwrap().bound *= 0.9)],
-        Rule::Gap => vec![
+        CheckerRule::Budget => vec![wrong(ONE_EACH, |w| w.config.max_changes = 1, |_| ())],
+        CheckerRule::ForecastNodes => vec![wrong(TWO_STEPS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
+        CheckerRule::Objective => wrong_objectives(),
+        CheckerRule::Bound => vec![lie(WAITS, |p| p.proof.as_mut().unwrap().bound *= 0.9)],
+        CheckerRule::Gap => vec![
             lie(WAITS, |p| p.proof.as_mut().unwrap().bound *= 1.05),
             lie(WAITS, |p| p.proof.as_mut().unwrap().gap = f64::NAN),
         ],
-        Rule::Complete => vec![wrong(RIVALS, as_it_was, |p| drop(p.jobs.pop()))],
-        Rule::Busy => vec![
+        CheckerRule::Complete => vec![wrong(RIVALS, as_it_was, |p| drop(p.jobs.pop()))],
+        CheckerRule::Busy => vec![
             wrong((NODES, &["1 1-2 linear held=n1,n2 busy"]), as_it_was, |p| {
                 drop(p.jobs[0].nodes.pop());
                 p.jobs[0].rate = 1.0;
@@ -197,17 +197,17 @@ fn wrong_plans(rule: Rule) -> Vec<WrongPlan> {
                 p.jobs[0].exec_plan = ExecPlan("other".to_owned());
             }),
         ],
-        Rule::Drain => vec![wrong(RUNS, |w| w.drain = true, |_| ())],
-        Rule::BackOff => {
+        CheckerRule::Drain => vec![wrong(RUNS, |w| w.drain = true, |_| ())],
+        CheckerRule::BackOff => {
             vec![wrong(WAITS, |w| w.jobs[0].scheduling_state = SchedulingState::BackOff(NOW + 40), |_| ())]
         }
         // A node is new unless both the job and the gap say that the job holds it.
-        Rule::Pause => vec![
+        CheckerRule::Pause => vec![
             wrong(WAITS, |w| w.may_grow = false, |_| ()),
             wrong(RUNS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, None), |_| ()),
             wrong(GROWS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, Some(JobId(1))), |_| ()),
         ],
-        Rule::MinStay => vec![
+        CheckerRule::MinStay => vec![
             wrong(GROWS, |w| w.jobs[0].last_change = Some(NOW + -1), |_| ()),
             wrong(
                 GROWS,
@@ -215,51 +215,55 @@ fn wrong_plans(rule: Rule) -> Vec<WrongPlan> {
                 |_| (),
             ),
         ],
-        Rule::Turn => vec![wrong(OUTBID, keeps_minimum, |_| ())],
+        CheckerRule::Turn => vec![wrong(OUTBID, keeps_minimum, |_| ())],
         // One is parked, one is left below its rate, and one grows while another waits for a busy job.
-        Rule::Promise => vec![
+        CheckerRule::Promise => vec![
             wrong(OUTBID, |w| promise(&mut w.jobs[0], 1.0), |_| ()),
             wrong(HOLDS_ALL, |w| promise(&mut w.jobs[0], 1.0), |_| ()),
             wrong(GROWS_BESIDE, |w| promise(&mut w.jobs[0], 2.0), |_| ()),
         ],
         // More than the largest size, and one between two sizes.
-        Rule::Size => vec![
+        CheckerRule::Size => vec![
             wrong(WAITS, |w| w.jobs[0].sizes = AllowedSizes::parse("1").unwrap(), |_| ()),
             wrong(WAITS, |w| w.jobs[0].sizes = AllowedSizes::parse("1,4").unwrap(), |_| ()),
         ],
-        Rule::ForecastSize => {
+        CheckerRule::ForecastSize => {
             vec![wrong(TWO_STEPS, |w| w.jobs[0].sizes = AllowedSizes::parse("2").unwrap(), |_| ())]
         }
-        Rule::Rate => vec![lie(WAITS, |p| p.jobs[0].rate *= 1.01)],
-        Rule::KnownRate => vec![wrong(
+        CheckerRule::Rate => vec![lie(WAITS, |p| p.jobs[0].rate *= 1.01)],
+        CheckerRule::KnownRate => vec![wrong(
             WAITS,
             |w| w.jobs[0].rates[0].node_type = Some(NodeType::new("b")),
             |p| p.jobs[0].rate = 0.0,
         )],
-        Rule::ForecastSteps => {
+        CheckerRule::ForecastSteps => {
             vec![wrong(TWO_STEPS, as_it_was, |p| p.jobs[0].forecast[0].0 = NOW + 1000)]
         }
-        Rule::HeldOnce => vec![
+        CheckerRule::HeldOnce => vec![
             wrong(ONE_EACH, as_it_was, |p| p.jobs[1].nodes = p.jobs[0].nodes.clone()),
             wrong(WAITS, as_it_was, |p| p.jobs[0].nodes[1] = p.jobs[0].nodes[0].clone()),
         ],
         // More nodes than there are.
-        Rule::IsGap => vec![wrong(WAITS, as_it_was, |p| p.jobs[0].nodes[1].node = NodeName::from("n9"))],
-        Rule::Window => vec![wrong(RUNS, |w| w.gaps.gaps[1].usable_until = NOW + 2, |_| ())],
-        Rule::StartWindow => vec![wrong(WAITS, |w| w.min_window_secs = 4000.0, |_| ())],
-        Rule::Excluded => {
+        CheckerRule::IsGap => {
+            vec![wrong(WAITS, as_it_was, |p| p.jobs[0].nodes[1].node = NodeName::from("n9"))]
+        }
+        CheckerRule::Window => vec![wrong(RUNS, |w| w.gaps.gaps[1].usable_until = NOW + 2, |_| ())],
+        CheckerRule::StartWindow => vec![wrong(WAITS, |w| w.min_window_secs = 4000.0, |_| ())],
+        CheckerRule::Excluded => {
             vec![wrong(WAITS, |w| w.jobs[0].excluded = vec![NodeName::from("n1")].into(), |_| ())]
         }
-        Rule::Foreign => vec![wrong(WAITS, |w| w.gaps.gaps[0].holder = Some(JobId(77)), |_| ())],
-        Rule::OneType => vec![wrong(WAITS, |w| w.gaps.gaps[0].node_type = NodeType::new("b"), |_| ())],
-        Rule::Block => vec![wrong(WAITS, |w| w.jobs[0].places_per_node = 2, |_| ())],
-        Rule::Host => wrong_host_shares(),
-        Rule::LeadFirst => vec![wrong(RUNS, as_it_was, |p| p.jobs[0].nodes.swap(0, 1))],
-        Rule::Lease => vec![wrong(WAITS, as_it_was, |p| {
+        CheckerRule::Foreign => vec![wrong(WAITS, |w| w.gaps.gaps[0].holder = Some(JobId(77)), |_| ())],
+        CheckerRule::OneType => vec![wrong(WAITS, |w| w.gaps.gaps[0].node_type = NodeType::new("b"), |_| ())],
+        CheckerRule::Block => vec![wrong(WAITS, |w| w.jobs[0].places_per_node = 2, |_| ())],
+        CheckerRule::Host => wrong_host_shares(),
+        CheckerRule::LeadFirst => vec![wrong(RUNS, as_it_was, |p| p.jobs[0].nodes.swap(0, 1))],
+        CheckerRule::Lease => vec![wrong(WAITS, as_it_was, |p| {
             let lease = &mut p.jobs[0].nodes[0].lease_until;
             *lease = *lease + 1;
         })],
-        Rule::AllowedNode | Rule::Blackout | Rule::SiteLimit => wrong_by_site_limits(rule),
+        CheckerRule::AllowedNode | CheckerRule::Blackout | CheckerRule::SiteLimit => {
+            wrong_by_site_limits(rule)
+        }
     }
 }
 
@@ -269,14 +273,14 @@ fn blackout(secs: i64) -> Option<BlackoutSpan> {
 }
 
 /// Plans that break a limit of the administrator.
-fn wrong_by_site_limits(rule: Rule) -> Vec<WrongPlan> {
+fn wrong_by_site_limits(rule: CheckerRule) -> Vec<WrongPlan> {
     match rule {
-        Rule::AllowedNode => vec![
+        CheckerRule::AllowedNode => vec![
             wrong(WAITS, |w| w.limits.allowed = Some([NodeName::from("n2")].into_iter().collect()), |_| ()),
             wrong(PLACES, |w| w.limits.allowed = Some(Default::default()), |_| ()),
         ],
         // It is on, or begins before the lease ends.
-        Rule::Blackout => vec![
+        CheckerRule::Blackout => vec![
             wrong(WAITS, |w| w.limits.blackout = blackout(-60), |_| ()),
             wrong(RUNS, |w| w.limits.blackout = blackout(-60), |_| ()),
             wrong(WAITS, |w| w.limits.blackout = blackout(900), |_| ()),
@@ -327,7 +331,7 @@ fn site_limits_leave_busy_jobs_and_own_nodes_alone() {
 
 #[test]
 fn each_wrong_plan_is_refused_by_its_own_rule() {
-    for rule in Rule::ALL {
+    for rule in CheckerRule::ALL {
         let mut wrong_plans = wrong_plans(*rule);
         assert!(!wrong_plans.is_empty(), "{rule:?} has no wrong plan");
         wrong_plans.extend(wrong_blocks(*rule));
@@ -342,11 +346,11 @@ fn each_wrong_plan_is_refused_by_its_own_rule() {
                 plan.objective =
                     evaluate_plan(&problem, &TimeSteps::from_problem(&problem), &plan).net_samples();
             }
-            if !matches!(rule, Rule::Bound | Rule::Gap) {
+            if !matches!(rule, CheckerRule::Bound | CheckerRule::Gap) {
                 plan.proof = None;
             }
             let violations = check_plan(&problem, &plan).expect_err("a plan that breaks a rule");
-            let rules: BTreeSet<Rule> = violations.iter().map(|v| v.rule()).collect();
+            let rules: BTreeSet<CheckerRule> = violations.iter().map(|v| v.rule()).collect();
             let text: Vec<String> = violations.iter().map(ToString::to_string).collect();
             assert_eq!(rules, BTreeSet::from([*rule]), "{rule:?}, plan {number}: {text:?}");
         }
@@ -354,7 +358,7 @@ fn each_wrong_plan_is_refused_by_its_own_rule() {
 }
 
 /// The rules that a lie about a correct plan breaks.
-fn broken_by(lie: impl Fn(&mut Plan)) -> Vec<Rule> {
+fn broken_by(lie: impl Fn(&mut Plan)) -> Vec<CheckerRule> {
     let world = World::new(WAITS.0, WAITS.1);
     let mut plan = plan_without_solver(&world.problem(), "test");
     passes(&world, &plan);
@@ -368,8 +372,8 @@ fn an_objective_or_a_rate_is_wrong_from_a_millionth_on() {
     for (share, is_wrong) in [(0.9e-6, false), (1.1e-6, true)] {
         for factor in [1.0 - share, 1.0 + share] {
             let expect = |rule| if is_wrong { vec![rule] } else { Vec::new() };
-            assert_eq!(broken_by(|p| p.objective *= factor), expect(Rule::Objective), "{factor}");
-            assert_eq!(broken_by(|p| p.jobs[0].rate *= factor), expect(Rule::Rate), "{factor}");
+            assert_eq!(broken_by(|p| p.objective *= factor), expect(CheckerRule::Objective), "{factor}");
+            assert_eq!(broken_by(|p| p.jobs[0].rate *= factor), expect(CheckerRule::Rate), "{factor}");
         }
     }
 }
@@ -378,7 +382,7 @@ fn an_objective_or_a_rate_is_wrong_from_a_millionth_on() {
 fn a_plan_may_exceed_its_bound_by_a_hundredth() {
     let broken = |factor: f64| broken_by(|p| p.proof.as_mut().unwrap().bound *= factor);
     assert_eq!(broken(1.0 - 0.0099), []);
-    assert_eq!(broken(1.0 - 0.0101), [Rule::Bound]);
+    assert_eq!(broken(1.0 - 0.0101), [CheckerRule::Bound]);
 }
 
 #[test]
@@ -392,15 +396,15 @@ fn a_plan_may_fall_short_of_its_bound_by_its_gap_only() {
     };
     // The bonuses that break ties are far below a hundred-thousandth.
     assert_eq!(broken(1.0 + 1e-6, 0.0), []);
-    assert_eq!(broken(1.0 + 1e-5, 0.0), [Rule::Gap]);
+    assert_eq!(broken(1.0 + 1e-5, 0.0), [CheckerRule::Gap]);
     assert_eq!(broken(1.02, 0.02), []);
-    assert_eq!(broken(1.02 + 1e-5, 0.02), [Rule::Gap]);
+    assert_eq!(broken(1.02 + 1e-5, 0.02), [CheckerRule::Gap]);
 }
 
 #[test]
 fn violations_in_words() {
     let mut lines = Vec::new();
-    for rule in Rule::ALL {
+    for rule in CheckerRule::ALL {
         let wrong = wrong_plans(*rule).remove(0);
         let mut world = World::new(wrong.world.0, wrong.world.1);
         let mut plan = plan_without_solver(&world.problem(), "test");
