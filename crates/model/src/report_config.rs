@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `[report]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ReportConfig {
     /// The cost of a node for an hour; 0 if reports are not to show costs.
