@@ -12,8 +12,8 @@ use infill_api::routes as paths;
 use super::route_access::RouteAccess;
 use super::{
     agents, browser_guard, browser_sessions, collectives, control, day_summary, explain, figures,
-    forget_user, history, job_lanes, live_status, node_history, openapi, profiles, reader_auth, report, rounds,
-    sealed_sessions, standby, timeline, web_page,
+    forget_user, history, job_lanes, live_status, node_history, openapi, profiles, reader_auth, report,
+    rounds, sealed_sessions, standby, timeline, web_page,
 };
 
 /// A route.

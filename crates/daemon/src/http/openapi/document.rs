@@ -29,8 +29,8 @@ const LEADER_DENIALS: [u16; 3] = [401, 500, 503];
 const BODY_DENIALS: [u16; 5] = [400, 408, 413, 415, 422];
 
 const ABOUT: &str = "\
-The HTTP interface of infill's daemon, which lends idle nodes of a Slurm cluster to malleable training jobs. Later \
-versions may add fields to answers: ignore those that you do not know.";
+The HTTP interface of infill's daemon, which lends idle nodes of a Slurm cluster to malleable training \
+jobs. Later versions may add fields to answers: ignore those that you do not know.";
 
 /// A route as the documents show it.
 pub(in crate::http) struct RouteDescription {
@@ -146,7 +146,8 @@ fn to_json(route: &ApiRoute, operation: Operation, denials: &BTreeSet<u16>) -> V
     let Operation { id, mut parameters, body, answers, proof, purpose, notes, .. } = operation;
     let proof = proof.unwrap_or(Proof::for_access(route.access));
     if proof.takes_credential() {
-        parameters.extend(["Nonce", "To"].map(|name| json!({ "$ref": format!("#/components/parameters/{name}") })));
+        parameters
+            .extend(["Nonce", "To"].map(|name| json!({ "$ref": format!("#/components/parameters/{name}") })));
     }
     let mut responses = Map::new();
     for (status, content) in answers {
@@ -162,10 +163,14 @@ fn to_json(route: &ApiRoute, operation: Operation, denials: &BTreeSet<u16>) -> V
         "responses": responses, "security": proof.requirements(),
     });
     let purpose = purpose.filter(|_| proof.takes_credential());
-    let body = body.map(|schema| json!({ "required": true, "content": { "application/json": { "schema": schema } } }));
+    let body = body
+        .map(|schema| json!({ "required": true, "content": { "application/json": { "schema": schema } } }));
     let notes = Some(notes).filter(|notes| !notes.is_empty());
-    let optional =
-        [("x-infill-purpose", purpose.map(Value::from)), ("requestBody", body), ("description", notes.map(Value::from))];
+    let optional = [
+        ("x-infill-purpose", purpose.map(Value::from)),
+        ("requestBody", body),
+        ("description", notes.map(Value::from)),
+    ];
     for (name, value) in optional {
         if let Some(value) = value {
             shown[name] = value;
@@ -213,7 +218,7 @@ fn denial(status: u16, error: &Value) -> Value {
     if status == 429 {
         let seconds = json!({ "type": "integer", "minimum": 1 });
         denial["headers"] = json!({
-            "retry-after": { "description": "Seconds until another try makes sense, if they are known.", "schema": seconds },
+            "retry-after": { "description": "Seconds until another try makes sense.", "schema": seconds },
         });
     }
     denial
@@ -246,10 +251,15 @@ fn denial_text(status: u16) -> &'static str {
 
 /// What the routes' page calls the answer of a route: the name of its schema, or its kind.
 pub(in crate::http) fn answer_name(document: &Value, path: &str) -> String {
-    let Some(operations) = document["paths"][path].as_object() else { return "a file of the page".to_owned() };
+    let Some(operations) = document["paths"][path].as_object() else {
+        return "a file of the page".to_owned();
+    };
     let responses = operations.values().find_map(|operation| operation["responses"].as_object());
-    let content = responses.and_then(|all| all.iter().find(|(status, _)| status.starts_with('2'))).map(|(_, a)| a);
-    let Some(content) = content.and_then(|answer| answer["content"].as_object()) else { return "none".to_owned() };
+    let content =
+        responses.and_then(|all| all.iter().find(|(status, _)| status.starts_with('2'))).map(|(_, a)| a);
+    let Some(content) = content.and_then(|answer| answer["content"].as_object()) else {
+        return "none".to_owned();
+    };
     let (kind, media) = content.iter().next().expect("a kind");
     match media["schema"]["$ref"].as_str() {
         Some(path) => format!("`{}`", path.rsplit('/').next().unwrap_or(path)),

@@ -145,7 +145,7 @@ pub(super) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
 fn open() -> Vec<Operation> {
     let document = json!({ "type": "object" });
     vec![
-        Operation::new(paths::HEALTHZ, "getHealth")
+        Operation { purpose: Some(headers::HEALTH_PURPOSE), ..Operation::new(paths::HEALTHZ, "getHealth") }
             .answers(200, Content::Text("text/plain"))
             .needs(Proof::DaemonsIdentity)
             .denies(&[401, 421, 503])
@@ -170,8 +170,8 @@ fn over_time(s: &mut Schemas) -> Vec<Operation> {
         Operation::read::<api::TimelineView>(paths::TIMELINE, "getTimeline", s)
             .query::<api::TimelineQuery>(s)
             .notes(format!(
-                "`rows` times `columns` is at most {}. `to` is at most {} seconds after `nodes_since`. The answer is \
-                 compressed for clients that accept `gzip`.",
+                "`rows` times `columns` is at most {}. `to` is at most {} seconds after `nodes_since`. The \
+                 answer is compressed for clients that accept `gzip`.",
                 api::MAX_TIMELINE_CELLS,
                 api::MAX_TIMELINE_SECS
             ))
@@ -202,7 +202,11 @@ fn at_a_time(s: &mut Schemas) -> Vec<Operation> {
     let subject = json!({ "type": "string" });
     vec![
         Operation::read::<api::ExplainView>(paths::EXPLAIN, "explain", s)
-            .in_path("subject", "Number of a malleable job or of one of its wings, or name of a node.", subject)
+            .in_path(
+                "subject",
+                "Number of a malleable job or of one of its wings, or name of a node.",
+                subject,
+            )
             .query::<api::ExplainQuery>(s)
             .zone()
             .denies(&[404]),
@@ -275,8 +279,7 @@ fn of_administrators(s: &mut Schemas) -> Vec<Operation> {
             .notes("The user must have no malleable jobs."),
         Operation::change::<api::ImportCollectivesRequest>(paths::IMPORT_COLLECTIVES, "importCollectives", s)
             .answers(200, collectives),
-        Operation::change::<api::ControlRequest>(paths::CONTROL, "control", s)
-            .answers(204, Content::Nothing),
+        Operation::change::<api::ControlRequest>(paths::CONTROL, "control", s).answers(204, Content::Nothing),
     ]
 }
 

@@ -48,8 +48,11 @@ impl Proof {
     /// The proofs of which one is enough.
     pub(super) fn requirements(self) -> Value {
         let single = |scheme: &str| json!({ scheme: [] });
-        let session: Value =
-            SESSION_PARTS.iter().map(|part| ((*part).to_owned(), json!([]))).collect::<serde_json::Map<_, _>>().into();
+        let session: Value = SESSION_PARTS
+            .iter()
+            .map(|part| ((*part).to_owned(), json!([])))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
         let credentials = [single(MUNGE), single(SLURM_TOKEN)];
         let reader = [&credentials[..], &[session.clone(), single(TICKET), single(BROWSER_SESSION)]].concat();
         let accepted = match self {
@@ -77,10 +80,9 @@ impl Proof {
 
 /// The schemes of the document.
 pub(super) fn schemes() -> Value {
-    let bearer = |description: &str| json!({ "type": "http", "scheme": "bearer", "description": description });
-    let header = |name: &str, description: &str| {
-        json!({ "type": "apiKey", "in": "header", "name": name, "description": description })
-    };
+    let bearer =
+        |description: &str| json!({ "type": "http", "scheme": "bearer", "description": description });
+    let header = |name: &str, text: &str| json!({ "type": "apiKey", "in": "header", "name": name, "description": text });
     let [name, counter, mac] = SESSION_PARTS;
     json!({
         MUNGE: { "type": "http", "scheme": headers::MUNGE_SCHEME, "description": MUNGE_TEXT },
@@ -95,19 +97,19 @@ pub(super) fn schemes() -> Value {
 }
 
 const MUNGE_TEXT: &str = "\
-A MUNGE credential of the user. Its payload has these words, separated by single spaces: `infill2`, the purpose \
-(`x-infill-purpose` of the operation), the job's number or 0, the nonce, the daemon's `HOST:PORT` as in the header \
-`infill-to`, and the digest of the request. A read has `-` as its digest. The digest is the SHA-256 of path and body in \
-hexadecimal digits, each after its length in bytes as a 64-bit number with the high byte first. Without `infill-to`, a \
-reader's payload is `infill1`, the purpose, 0 and the nonce.";
+A MUNGE credential of the user. Its payload has these words, separated by single spaces: `infill2`, the \
+purpose (`x-infill-purpose` of the operation), the job's number or 0, the nonce, the daemon's `HOST:PORT` \
+as in the header `infill-to`, and the digest of the request. A read has `-` as its digest. The digest is \
+the SHA-256 of path and body in hexadecimal digits, each after its length in bytes as a 64-bit number with \
+the high byte first. Without `infill-to`, a reader's payload is `infill1`, the purpose, 0 and the nonce.";
 
 const TOKEN_TEXT: &str = "\
-A token of the user from `scontrol token`. The daemon asks slurmrestd whether it is valid. Send it over TLS only, because \
-it is bound to nothing.";
+A token of the user from `scontrol token`. The daemon asks slurmrestd whether it is valid. Send it over \
+TLS only, because it is bound to nothing.";
 
 const TICKET_TEXT: &str = "\
-The ticket from the header `infill-ticket` of the answer to a proof. It replaces the proof for ten minutes, for clients \
-that send no `infill-to`.";
+The ticket from the header `infill-ticket` of the answer to a proof. It replaces the proof for ten \
+minutes, for clients that send no `infill-to`.";
 
 const BROWSER_TEXT: &str = "The secret of `WebSession`, with which the web page reads.";
 
@@ -116,9 +118,9 @@ const AGENT_TEXT: &str = "The secret of `AgentWelcome`, for agents without sessi
 const COUNTER_TEXT: &str = "The request's number in its session, from 1. On each route, numbers only grow.";
 
 const MAC_TEXT: &str = "\
-HMAC-SHA256 of the request with the session's key, in hexadecimal digits. The text is `request`, path and query, counter \
-and body, each after its length in bytes as a 64-bit number with the high byte first. The answer carries the same header \
-over `answer`, path and query, counter, status and body.";
+HMAC-SHA256 of the request with the session's key, in hexadecimal digits. The text is `request`, path and \
+query, counter and body, each after its length in bytes as a 64-bit number with the high byte first. The \
+answer carries the same header over `answer`, path and query, counter, status and body.";
 
 /// Headers of requests that carry a credential.
 pub(super) fn parameters() -> Value {
@@ -135,18 +137,19 @@ pub(super) fn parameters() -> Value {
 }
 
 const TO_TEXT: &str = "\
-The daemon that the credential is for, as `HOST:PORT`. With it, the answer opens a session and proves the daemon. Requests \
-that change something need it, unless their body carries the proof.";
+The daemon that the credential is for, as `HOST:PORT`. With it, the answer opens a session and proves the \
+daemon. Requests that change something need it, unless their body carries the proof.";
 
 /// Headers of answers.
 pub(super) fn answer_headers() -> Value {
     let header = |description: &str| json!({ "description": description, "schema": { "type": "string" } });
     json!({
-        "Seal": header(
-            "If the request has `infill-to`: `munge` and a credential that only the sender can open, or `open` and \
-             its payload. The payload is `infill1 welcome JOB NONCE SESSION KEY`."
-        ),
-        "Mac": header("The daemon's signature of the answer, if the request belongs to a session or opens one."),
-        "Ticket": header("A ticket that replaces the proof, if the request has a credential without `infill-to`."),
+        "Seal": header(SEAL_TEXT),
+        "Mac": header("The daemon's signature, if the request belongs to a session or opens one."),
+        "Ticket": header("A ticket that replaces the proof, if the request has no `infill-to`."),
     })
 }
+
+const SEAL_TEXT: &str = "\
+If the request has `infill-to`: `munge` and a credential that only the sender can open, or `open` and its \
+payload. The payload is `infill1 welcome JOB NONCE SESSION KEY`.";

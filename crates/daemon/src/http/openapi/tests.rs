@@ -72,11 +72,19 @@ fn errors_after(change: impl FnOnce(&mut Value)) -> usize {
 fn a_value_of_another_form_is_found() {
     assert_eq!(errors_after(|_| {}), 0);
     assert_ne!(errors_after(|status| status["colour"] = json!("red")), 0, "an unknown field");
-    assert_ne!(errors_after(|status| status["jobs"][0]["colour"] = json!("red")), 0, "an inner unknown field");
+    assert_ne!(
+        errors_after(|status| status["jobs"][0]["colour"] = json!("red")),
+        0,
+        "an inner unknown field"
+    );
     assert_ne!(errors_after(|status| status["jobs"][0]["ends"]["colour"] = json!(1)), 0, "one of an option");
     assert_ne!(errors_after(|status| status["schema"] = json!(2)), 0, "another version");
     assert_ne!(errors_after(|status| status["started_at"] = json!("now")), 0, "another type");
-    assert_ne!(errors_after(|status| drop(status.as_object_mut().unwrap().remove("nodes"))), 0, "a lost field");
+    assert_ne!(
+        errors_after(|status| drop(status.as_object_mut().unwrap().remove("nodes"))),
+        0,
+        "a lost field"
+    );
     // Fields of a profile and of the key that is flattened into it.
     let mut profiles = serde_json::to_value(samples::sample_profiles()).unwrap();
     profiles["profiles"][0]["colour"] = json!("red");
@@ -93,7 +101,8 @@ fn a_value_of_another_form_is_found() {
 
 /// Whether an answer is documented.
 fn is_documented(path: &str, status: u16, kind: &str, body: &str) -> bool {
-    let headers: HeaderMap = [(axum::http::header::CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect();
+    let headers: HeaderMap =
+        [(axum::http::header::CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect();
     let (path, body) = (path.to_owned(), body.to_owned());
     std::panic::catch_unwind(move || assert_documented(&path, status, &headers, body.as_bytes())).is_ok()
 }
@@ -138,7 +147,9 @@ fn each_route_says_who_may_use_it_and_how_they_prove_it() {
 
 #[test]
 fn the_bodies_that_tests_send_are_valid() {
-    for route in ROUTES.iter().filter(|route| matches!(route.access, RouteAccess::Agents | RouteAccess::Changes)) {
+    for route in
+        ROUTES.iter().filter(|route| matches!(route.access, RouteAccess::Agents | RouteAccess::Changes))
+    {
         let Some(mut body) = posted(route.path, ReaderKind::Owner) else { continue };
         let pointer =
             format!("/paths/{}/post/requestBody/content/application~1json/schema", escaped(route.path));

@@ -39,7 +39,8 @@ const CHOICES: [&str; 3] = ["oneOf", "anyOf", "allOf"];
 fn refuse_unknown_fields(schema: &mut Value) {
     refuse_in_parts(schema);
     let Some(fields) = schema.as_object_mut() else { return };
-    let describes_fields = fields.contains_key("properties") || CHOICES.iter().any(|key| fields.contains_key(*key));
+    let describes_fields =
+        fields.contains_key("properties") || CHOICES.iter().any(|key| fields.contains_key(*key));
     if describes_fields {
         fields.insert("unevaluatedProperties".to_owned(), false.into());
     }
@@ -55,7 +56,9 @@ fn refuse_in_parts(schema: &mut Value) {
                 value.as_object_mut().into_iter().flatten().for_each(|(_, part)| refuse_unknown_fields(part));
             }
             Value::Array(parts) if is_part => parts.iter_mut().for_each(refuse_unknown_fields),
-            Value::Array(choices) if CHOICES.contains(&key.as_str()) => choices.iter_mut().for_each(refuse_in_parts),
+            Value::Array(choices) if CHOICES.contains(&key.as_str()) => {
+                choices.iter_mut().for_each(refuse_in_parts)
+            }
             _ if is_part => refuse_unknown_fields(value),
             _ => {}
         }
@@ -151,7 +154,8 @@ pub(in crate::http) fn assert_documented(path: &str, status: u16, headers: &Head
     }
 }
 
-/// A router of a test whose answers are checked. If one is not as the document says, its connection breaks off.
+/// A router of a test whose answers are checked. If one is not as the document says, its connection breaks
+/// off.
 pub(in crate::http) fn with_checked_answers(router: Router) -> Router {
     router.layer(from_fn(async |request: Request, next: Next| -> Response {
         let path = request.uri().path().to_owned();
