@@ -82,7 +82,11 @@ impl Proof {
 pub(super) fn schemes() -> Value {
     let bearer =
         |description: &str| json!({ "type": "http", "scheme": "bearer", "description": description });
-    let header = |name: &str, text: &str| json!({ "type": "apiKey", "in": "header", "name": name, "description": text });
+    let header = |name: &str, text: &str| {
+        let mut scheme = json!({ "type": "apiKey", "in": "header", "name": name });
+        scheme["description"] = text.into();
+        scheme
+    };
     let [name, counter, mac] = SESSION_PARTS;
     json!({
         MUNGE: { "type": "http", "scheme": headers::MUNGE_SCHEME, "description": MUNGE_TEXT },
