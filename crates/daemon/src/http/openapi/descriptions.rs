@@ -31,6 +31,8 @@ fn link_text(name: &str) -> String {
         "REVOKE_PURPOSE" => format!("`{REVOKE_PURPOSE}`"),
         "PROTOCOL" => format!("protocol, now {PROTOCOL}"),
         "AgentEvent::Progress" => "`progress`".to_owned(),
+        "bound_payload" => "that of the security scheme `munge`".to_owned(),
+        "hello_payload" => "`infill1`, purpose, job and nonce".to_owned(),
         "BatchMode::Auto" => "`auto`".to_owned(),
         "crate::Capability::SealedSession" => "`sealed_session`".to_owned(),
         "crate::seal" => "see the security schemes".to_owned(),
