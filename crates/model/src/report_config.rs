@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `[report]`
+/// `[report]`: the costs of node-time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

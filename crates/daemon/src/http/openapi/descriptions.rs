@@ -56,7 +56,7 @@ pub(super) fn plain_text(comment: &str) -> String {
     }
     text += rest;
     let paragraphs: Vec<String> = text.split("\n\n").map(|lines| lines.replace('\n', " ")).collect();
-    paragraphs.join("\n\n").replace("`None`", "null").trim().to_owned()
+    paragraphs.join("\n\n").replace(". `None`", ". Null").replace("`None`", "null").trim().to_owned()
 }
 
 /// A doc comment without the sentence that names the query which it answers: the document has no schema of a
@@ -75,7 +75,8 @@ mod tests {
     fn links_become_words_and_numbers() {
         for (comment, text) in [
             ("At most [`MAX_ROUNDS`]\nof them.", "At most 1000 of them."),
-            ("At most\n[`MAX_LANES`](super::MAX_LANES).\n\n`None` if", "At most 200.\n\nnull if"),
+            ("At most\n[`MAX_LANES`](super::MAX_LANES); `None` if", "At most 200; null if"),
+            ("Nodes. `None`\n\nif", "Nodes. Null\n\nif"),
             ("Answer to a [`LanesQuery`]. It names no job.", "It names no job."),
             ("Answer to a [`LanesQuery`].", ""),
             ("Answer to `GET /v1/rounds`.", "Answer to `GET /v1/rounds`."),

@@ -29,7 +29,7 @@ impl Schemas {
     pub(super) fn new() -> Schemas {
         let generator = |folder: &str, contract: Contract| {
             let settings = SchemaSettings::draft2020_12().with(|settings| {
-                settings.definitions_path = folder.trim_matches(['#', '/']).to_owned().into();
+                settings.definitions_path = format!("/{}", folder.trim_matches(['#', '/'])).into();
                 settings.meta_schema = None;
                 settings.contract = contract;
             });
@@ -115,6 +115,7 @@ impl Schemas {
                 fields.remove("additionalProperties");
             }
             edit_all(schema, &mut tidy_schema);
+            edit_all(schema, &mut drop_unused_defaults);
         }
         requests.values_mut().for_each(|schema| edit_all(schema, &mut tidy_schema));
         let differing = differing_names(&answers, &requests);
@@ -189,6 +190,16 @@ fn tidy_schema(schema: &mut Map<String, Value>) {
         schema.insert("format".to_owned(), "uint64".into());
     }
     join_words(schema);
+}
+
+/// Drops defaults of fields that are always there.
+fn drop_unused_defaults(schema: &mut Map<String, Value>) {
+    let Some(Value::Array(required)) = schema.get("required").cloned() else { return };
+    let Some(Value::Object(fields)) = schema.get_mut("properties") else { return };
+    for name in required.iter().filter_map(Value::as_str) {
+        let field = fields.get_mut(name).and_then(Value::as_object_mut);
+        field.and_then(|field| field.remove("default"));
+    }
 }
 
 /// Makes one list of the words that a value may be. Programs that generate clients know what that is.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -70,14 +70,12 @@ static VALIDATORS: Mutex<BTreeMap<String, Arc<Validator>>> = Mutex::new(BTreeMap
 
 /// The validator of the schema at this pointer.
 fn validator(pointer: &str) -> Arc<Validator> {
-    let mut known = VALIDATORS.lock().unwrap();
+    let mut known = VALIDATORS.lock().unwrap_or_else(PoisonError::into_inner);
     let made = known.entry(pointer.to_owned()).or_insert_with(|| {
-        let schema = json!({
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "$ref": format!("#{pointer}"),
-            "components": STRICT["components"],
-            "paths": STRICT["paths"],
-        });
+        let mut schema = STRICT.pointer(pointer).unwrap_or_else(|| panic!("no schema at {pointer}")).clone();
+        schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+        // References lead there.
+        schema["components"] = json!({ "schemas": STRICT["components"]["schemas"] });
         Arc::new(jsonschema::validator_for(&schema).unwrap_or_else(|e| panic!("{pointer}: {e}")))
     });
     made.clone()
