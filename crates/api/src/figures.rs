@@ -34,7 +34,8 @@ pub struct FigureQuery {
     pub zone: i64,
 }
 
-/// Answer to a [`FigureQuery`] or a [`ProfileFigureQuery`](super::ProfileFigureQuery).
+/// Answer to a [`FigureQuery`] or a [`ProfileFigureQuery`](super::ProfileFigureQuery). A drawing and its
+/// numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct FigureView {

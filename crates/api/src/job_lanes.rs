@@ -24,7 +24,7 @@ pub struct LanesQuery {
     pub to: UnixTime,
 }
 
-/// Answer to a [`LanesQuery`].
+/// Answer to a [`LanesQuery`]. Jobs and their sizes, a lane each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct LanesView {

@@ -16,7 +16,7 @@ pub struct NodeHistoryQuery {
     pub to: UnixTime,
 }
 
-/// Answer to a [`NodeHistoryQuery`].
+/// Answer to a [`NodeHistoryQuery`]. A node now, and what it was used for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct NodeHistoryView {

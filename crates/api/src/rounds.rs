@@ -15,7 +15,7 @@ pub const MAX_ROUNDS: u32 = 1000;
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RoundsQuery {
-    /// Only rounds earlier than this. The newest, if it is left out.
+    /// Only rounds earlier than this, seconds since 1970. The newest, if it is left out.
     pub before: Option<UnixTime>,
     /// Largest number of rounds, up to [`MAX_ROUNDS`]. If it is left out, [`DEFAULT_ROUNDS`].
     pub limit: Option<u32>,

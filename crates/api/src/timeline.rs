@@ -33,10 +33,10 @@ pub struct TimelineQuery {
     /// Number of columns of mixtures.
     #[serde(default = "default_columns")]
     pub columns: usize,
-    /// The rows are those of all nodes since this earlier time, for a reader that already has the data before
-    /// `from`.
+    /// The rows are those of all nodes since this earlier time, seconds since 1970, for a reader that already
+    /// has the data before `from`.
     pub nodes_since: Option<UnixTime>,
-    /// The daemon answers only after it has data later than this time.
+    /// The daemon answers only after it has data later than this time, seconds since 1970.
     pub after: Option<UnixTime>,
 }
 
@@ -48,7 +48,7 @@ fn default_columns() -> usize {
     1000
 }
 
-/// Answer to a [`TimelineQuery`].
+/// Answer to a [`TimelineQuery`]. Nodes and what they were used for, row by row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct TimelineView {

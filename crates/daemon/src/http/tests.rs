@@ -69,7 +69,7 @@ fn cluster(owner: u32, other: u32) -> FakeSlurm {
 }
 
 pub(in crate::http) struct Daemon {
-    context: Arc<DaemonContext>,
+    pub(in crate::http) context: Arc<DaemonContext>,
     slurm: Arc<FakeSlurm>,
     url: String,
     http: reqwest::Client,

@@ -146,8 +146,9 @@ fn differing_names(answers: &Map<String, Value>, requests: &Map<String, Value>) 
         for (name, request) in requests {
             let Some(answer) = answers.get(name) else { continue };
             let text = request.to_string().replace(REQUESTS, SCHEMAS);
+            let answer = answer.to_string();
             let refers = differing.iter().any(|other| text.contains(&format!("\"{SCHEMAS}{other}\"")));
-            if refers || text != answer.to_string() {
+            if refers || text != answer {
                 differing.insert(name.clone());
             }
         }

@@ -6,13 +6,15 @@ use serde_json::{Value, json};
 
 use super::document::access_word;
 use super::validation::{PUBLISHED, assert_documented, escaped, find_errors, find_errors_of};
+use crate::http::build_router;
 use crate::http::route_access::RouteAccess;
 use crate::http::routes::ROUTES;
+use crate::http::standby_router;
 use crate::http::tests::{Daemon, ReaderKind, posted, told};
 use infill_api::routes as paths;
 use infill_model::{
-    AllowedSizes, DaemonMode, GapRefusal, JobId, JobReason, NodeReason, ReadAccess, RoundNote, ScalingCurve,
-    SolveStatus, Spread,
+    AllowedSizes, DaemonMode, GapRefusal, JobId, JobReason, MetricsAccess, NodeReason, ReadAccess, RoundNote,
+    ScalingCurve, SolveStatus, Spread,
 };
 use infill_testkit::samples;
 
@@ -251,8 +253,14 @@ async fn a_number_in_the_path_that_cannot_be_read_is_refused_in_json() {
 }
 
 #[tokio::test]
-async fn the_daemon_serves_the_document() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
-    let (status, body) = daemon.get(ReaderKind::Nobody, paths::OPENAPI).await;
-    assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()), (200, PUBLISHED.clone()));
+async fn daemons_that_lead_or_stand_by_serve_the_document() {
+    let daemon = Daemon::start(ReadAccess::Proof).await;
+    for router in [build_router(daemon.context.clone()), standby_router(MetricsAccess::Closed)] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}{}", listener.local_addr().unwrap(), paths::OPENAPI);
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let answer = reqwest::get(url).await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200);
+        assert_eq!(answer.json::<Value>().await.unwrap(), *PUBLISHED);
+    }
 }
