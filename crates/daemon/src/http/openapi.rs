@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod descriptions;
 #[cfg(test)]
-pub(in crate::http) mod document;
+pub(crate) mod document;
 #[cfg(test)]
 mod operations;
 #[cfg(test)]
@@ -13,7 +13,7 @@ mod security;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(in crate::http) mod validation;
+pub(crate) mod validation;
 
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;

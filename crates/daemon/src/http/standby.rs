@@ -18,7 +18,8 @@ use crate::metrics::DaemonMetrics;
 use infill_api::routes;
 use infill_model::MetricsAccess;
 
-/// The routes of a daemon that stands by: its health, its metrics and what describes its routes. All others refer to the leading daemon.
+/// The routes of a daemon that stands by: its health, its metrics, and the description of the routes. All
+/// others refer to the leading daemon.
 pub(crate) fn standby_router(readers: MetricsAccess) -> Router {
     let metrics = DaemonMetrics::default();
     metrics.leading.set(0);

@@ -45,7 +45,7 @@ impl Proof {
         }
     }
 
-    /// The proofs of which one is enough.
+    /// The proofs that are accepted. One is enough.
     pub(super) fn requirements(self) -> Value {
         let single = |scheme: &str| json!({ scheme: [] });
         let session: Value = SESSION_PARTS
