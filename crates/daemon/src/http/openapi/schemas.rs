@@ -130,7 +130,7 @@ impl Schemas {
             edit_all(&mut schema, &mut rename);
             answers.insert(request_name(&name, &differing), schema);
         }
-        answers
+        name_choices(answers)
     }
 }
 
@@ -220,4 +220,61 @@ fn join_words(schema: &mut Map<String, Value>) {
     schema.insert("type".to_owned(), "string".into());
     schema.insert("enum".to_owned(), words.into());
     schema.insert("description".to_owned(), description.into());
+}
+
+/// Gives each object that a value may be a schema and a name. Programs that generate clients make types of
+/// these, and do not combine fields of a value with those of its choices.
+fn name_choices(mut schemas: Map<String, Value>) -> Map<String, Value> {
+    let mut named = Map::new();
+    for (name, schema) in &mut schemas {
+        let Some(Value::Array(choices)) = schema.get("oneOf").cloned() else { continue };
+        let schema = schema.as_object_mut().expect("a schema");
+        let common = [schema.remove("properties"), schema.remove("required")];
+        schema.remove("type");
+        let choices = choices.into_iter().map(|mut choice| {
+            if choice["type"] != "object" {
+                return choice;
+            }
+            let choice_name = format!("{name}{}", pascal_case(choice_word(&choice)));
+            add_common(&mut choice, &common);
+            let reference = json!({ "$ref": format!("{SCHEMAS}{choice_name}") });
+            let other = named.insert(choice_name, choice);
+            assert!(other.is_none(), "two choices of {name} have one name");
+            reference
+        });
+        schema.insert("oneOf".to_owned(), choices.collect());
+    }
+    for (name, schema) in named {
+        let other = schemas.insert(name.clone(), schema);
+        assert!(other.is_none(), "two schemas have the name {name}");
+    }
+    schemas
+}
+
+/// The word that distinguishes a choice: its only field, or the value of a field that has only one.
+fn choice_word(choice: &Value) -> &str {
+    let fields = choice["properties"].as_object().expect("fields");
+    let word = fields.values().find_map(|field| field["const"].as_str());
+    word.or_else(|| fields.keys().next().map(String::as_str)).expect("a word")
+}
+
+/// Adds the fields that all choices have in common.
+fn add_common(choice: &mut Value, common: &[Option<Value>; 2]) {
+    let [fields, required] = common;
+    if let Some(fields) = fields {
+        choice["properties"]
+            .as_object_mut()
+            .expect("fields")
+            .extend(fields.as_object().expect("fields").clone());
+    }
+    if let Some(required) = required {
+        choice["required"].as_array_mut().expect("names").extend(required.as_array().expect("names").clone());
+    }
+}
+
+/// `TimeLimit` of `time_limit`.
+fn pascal_case(word: &str) -> String {
+    let capital =
+        |part: &str| part.get(..1).unwrap_or_default().to_uppercase() + part.get(1..).unwrap_or_default();
+    word.split(['_', '-']).map(capital).collect()
 }
