@@ -80,7 +80,8 @@ pub(in crate::http) fn build_document() -> Value {
     let mut found = Map::new();
     for route in ROUTES.iter().filter(|route| !PAGE_FILES.contains(&route.path)) {
         let index = operations.iter().position(|operation| operation.path == route.path);
-        let index = index.unwrap_or_else(|| panic!("{} has no operation: add it to operations.rs", route.path));
+        let index =
+            index.unwrap_or_else(|| panic!("{} has no operation: add it to operations.rs", route.path));
         let operation = operations.swap_remove(index);
         let denials = denials(route, &operation);
         let method = describe_route(route.path).method.to_lowercase();
