@@ -8,6 +8,7 @@ use infill_model::{CollectiveRow, TypeCollectives};
 /// Replaces the measurements of one node type: `POST /v1/collectives/import`, for administrators. The
 /// credential's purpose is `collectives`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ImportCollectivesRequest {
     /// Proof of the sender's identity.
     #[serde(flatten)]
@@ -20,6 +21,7 @@ pub struct ImportCollectivesRequest {
 
 /// The site's table: answers `GET /v1/collectives`, and an import with the table after it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct CollectivesView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,

@@ -10,6 +10,7 @@ pub const MAX_DAY_SECS: i64 = 26 * 3600;
 
 /// `GET /v1/summary?day=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct SummaryQuery {
     /// When the reader's day began, seconds since 1970: at most [`MAX_DAY_SECS`] ago.
     pub day: UnixTime,
@@ -17,6 +18,7 @@ pub struct SummaryQuery {
 
 /// Answer to a [`SummaryQuery`]. It names no job and no user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct SummaryView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
@@ -40,6 +42,7 @@ pub struct SummaryView {
 
 /// Numbers of nodes by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NodeCounts {
     /// Nodes with a main job.
@@ -58,6 +61,7 @@ pub struct NodeCounts {
 
 /// How long main jobs waited for nodes of malleable jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct DelaySummary {
     /// Number of main jobs that started on such nodes.
     pub jobs: u32,

@@ -9,6 +9,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// The answer to a failed request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ErrorBody {
     /// What was wrong, as a sentence.
     pub error: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `GET /v1/explain/{subject}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ExplainQuery {
     /// Offset of the reader's time zone from UTC, seconds; positive to the east.
     #[serde(default)]
@@ -12,6 +13,7 @@ pub struct ExplainQuery {
 
 /// What `infill explain` says about a job or node now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ExplainView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,

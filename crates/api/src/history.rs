@@ -11,6 +11,7 @@ pub const MAX_ENDED: usize = 1000;
 /// Imports jobs that have ended: `POST /v1/history/import`, for administrators. The credential's purpose is
 /// `history`. Jobs that the store already has, by number and submission time, stay as they are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ImportEndedRequest {
     /// Proof of the sender's identity.
     #[serde(flatten)]
@@ -21,6 +22,7 @@ pub struct ImportEndedRequest {
 
 /// Result of an import of ended jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct EndedImportResult {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
@@ -37,6 +39,7 @@ pub const FORGET_USER_PURPOSE: &str = "forget";
 /// Deletes everything that names a user: `POST /v1/history/forget`, for administrators. The credential's
 /// purpose is [`FORGET_USER_PURPOSE`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ForgetUserRequest {
     /// Proof of the sender's identity.
     #[serde(flatten)]
@@ -47,6 +50,7 @@ pub struct ForgetUserRequest {
 
 /// What was deleted of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ForgottenUser {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,

@@ -16,6 +16,7 @@ pub const MAX_LANE_CHANGES: u32 = 5000;
 /// `GET /v1/lanes?from=…&to=…`: a stretch of at most
 /// [`MAX_TIMELINE_SECS`](super::MAX_TIMELINE_SECS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct LanesQuery {
     /// Begin of the period, seconds since 1970.
     pub from: UnixTime,
@@ -23,8 +24,9 @@ pub struct LanesQuery {
     pub to: UnixTime,
 }
 
-/// Answer to a [`LanesQuery`].
+/// Answer to a [`LanesQuery`]. Jobs and their sizes, a lane each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct LanesView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
@@ -44,6 +46,7 @@ pub struct LanesView {
 
 /// The sizes of one job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct JobLane {
     /// The lead's job id.
     pub job: JobId,
@@ -62,6 +65,7 @@ pub struct JobLane {
 
 /// A new generation of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct LaneChange {
     /// When it began.
     pub at: UnixTime,

@@ -8,6 +8,7 @@ use infill_model::UnixTime;
 /// `GET /v1/nodes/{name}?from=…&to=…`: a stretch of at most
 /// [`MAX_TIMELINE_SECS`](super::MAX_TIMELINE_SECS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct NodeHistoryQuery {
     /// Begin of the period, seconds since 1970.
     pub from: UnixTime,
@@ -15,8 +16,9 @@ pub struct NodeHistoryQuery {
     pub to: UnixTime,
 }
 
-/// Answer to a [`NodeHistoryQuery`].
+/// Answer to a [`NodeHistoryQuery`]. A node now, and what it was used for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct NodeHistoryView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,

@@ -12,6 +12,7 @@ use infill_model::{
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ControlRequest {
     /// Proof of the sender's identity.
     #[serde(flatten)]
@@ -22,6 +23,7 @@ pub struct ControlRequest {
 
 /// The query of `GET /v1/status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct StatusQuery {
     /// Whether the answer lists nodes.
     #[serde(default = "default_true")]
@@ -37,6 +39,7 @@ fn default_true() -> bool {
 
 /// Answer to `GET /v1/status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct DaemonStatus {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
@@ -76,6 +79,7 @@ pub struct DaemonStatus {
 
 /// Who gave an order to pause, drain or resume, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ControlOrigin {
     /// When the daemon got the order.
     pub at: UnixTime,
@@ -90,6 +94,7 @@ pub struct ControlOrigin {
 
 /// Accuracy of the predicted lengths of the last jobs that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct LengthAccuracy {
     /// Number of jobs that the shares refer to.
     pub jobs: usize,
@@ -103,6 +108,7 @@ pub struct LengthAccuracy {
 
 /// What Slurm's `PrivateData` hides from a reader: numbers without names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HiddenCounts {
     /// Number of malleable jobs of other users.
@@ -122,6 +128,7 @@ impl HiddenCounts {
 
 /// A node as `infill gaps` and `infill status` show it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct NodeView {
     /// Name of the node, or of a place on it.
     pub node: NodeName,
@@ -157,6 +164,7 @@ pub struct NodeView {
 /// GPUs that the jobs of a node leave idle, with the GPUs' share of its CPUs and memory. On a node without
 /// GPUs: idle CPUs, with their share of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct IdleShare {
     /// Idle GPUs; 0 if the node has none.
     pub gpus: u32,
@@ -169,6 +177,7 @@ pub struct IdleShare {
 /// A failure of a malleable job on a node. The job or the node may be at fault: failures of two jobs of a
 /// user close the node to that user for a while, and failures of two users' jobs close it to all users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct NodeFailure {
     /// The job; `None` if this reader may not see it.
     pub job: Option<JobId>,
@@ -180,6 +189,7 @@ pub struct NodeFailure {
 
 /// State of a node for the main queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
     /// A main job runs on the node.
@@ -194,6 +204,7 @@ pub enum NodeKind {
 
 /// A malleable job as `infill jobs` shows it. It contains nothing of the user's environment or command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct JobView {
     /// The lead's job id.
     pub job: JobId,
@@ -312,6 +323,7 @@ impl JobView {
 
 /// Predicted end of a job that trains, if it keeps its present rate; times are seconds from now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct EndPrediction {
     /// The 10 % quantile: one in ten such jobs ends sooner.
     pub low_secs: f64,
@@ -325,6 +337,7 @@ pub struct EndPrediction {
 
 /// The expected rate of one execution plan on the nodes that its job has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct PlanView {
     /// Name of the execution plan.
     pub plan: ExecPlan,
@@ -360,6 +373,7 @@ fn is_zero(count: &u32) -> bool {
 /// A round: answers `GET /v1/round` (the last round) and `GET /v1/plan` (a new round, computed without
 /// acting).
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct RoundView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
@@ -378,6 +392,7 @@ pub struct RoundView {
 
 /// The generations of a malleable job: answers `GET /v1/jobs/{id}/generations`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct GenerationsView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,

@@ -13,6 +13,7 @@ pub const MAX_IMPORTED: usize = 64;
 
 /// Answer to `GET /v1/profiles`. The query can select by `user`, `name`, `node_type` and `exec_plan`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ProfilesView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
@@ -22,6 +23,7 @@ pub struct ProfilesView {
 
 /// A profile with the scaling curve that was fitted to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ProfileView {
     /// The profile with its measurements.
     #[serde(flatten)]
@@ -36,6 +38,7 @@ pub struct ProfileView {
 
 /// The estimate for one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct CurveRow {
     /// Number of nodes.
     pub nodes: u32,
@@ -49,6 +52,7 @@ pub struct CurveRow {
 
 /// The query of `GET /v1/profiles/figure`: all fields of a profile's key, and a point to mark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ProfileFigureQuery {
     /// The profile to draw.
     #[serde(flatten)]
@@ -67,6 +71,7 @@ pub const MAX_HISTORY: u32 = 100;
 /// The measurements of one profile, row by row: answers `GET /v1/profiles/history`. The query has all fields
 /// of the profile's key: `user`, `name`, `node_type`, `exec_plan`, `batch`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct HistoryView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
@@ -78,6 +83,7 @@ pub struct HistoryView {
 
 /// One measured period of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct HistoryRow {
     /// End of the period.
     pub at: UnixTime,
@@ -96,6 +102,7 @@ pub struct HistoryRow {
 /// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may delete
 /// their own profiles, administrators all profiles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ForgetRequest {
     /// Proof of the sender's identity.
     #[serde(flatten)]
@@ -107,6 +114,7 @@ pub struct ForgetRequest {
 /// Imports profiles, which replace those with the same key: `POST /v1/profiles/import`. The credential's
 /// purpose is `profiles`. Users may import their own profiles, administrators all profiles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ImportRequest {
     /// Proof of the sender's identity.
     #[serde(flatten)]
@@ -117,6 +125,7 @@ pub struct ImportRequest {
 
 /// Answer to a [`ForgetRequest`] or an [`ImportRequest`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ProfileCount {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,

@@ -12,6 +12,7 @@ pub const MAX_REPORT_SECS: i64 = 400 * 86_400;
 
 /// `GET /v1/report?from=…&to=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ReportQuery {
     /// Begin of the period, seconds since 1970.
     pub from: UnixTime,
@@ -21,6 +22,7 @@ pub struct ReportQuery {
 
 /// Uses of nodes, in node-seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct UsesView {
     /// Number of hours with data.
     pub hours: u32,
@@ -31,6 +33,7 @@ pub struct UsesView {
 
 /// What the daemon knows about a period.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ReportView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,

@@ -104,6 +104,9 @@ pub const AGENT_REPORT: &str = "/v1/agent/report";
 /// Health of the daemon (`GET`).
 pub const HEALTHZ: &str = "/healthz";
 
+/// The description of these routes, in OpenAPI (`GET`).
+pub const OPENAPI: &str = "/v1/openapi.json";
+
 /// Metrics for Prometheus (`GET`).
 pub const METRICS: &str = "/metrics";
 

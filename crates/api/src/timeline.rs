@@ -15,6 +15,7 @@ pub const MAX_TIMELINE_CELLS: usize = 1_000_000;
 
 /// The query of `GET /v1/timeline?from=…&to=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct TimelineQuery {
     /// Begin of the period, seconds since 1970.
     pub from: UnixTime,
@@ -23,7 +24,7 @@ pub struct TimelineQuery {
     /// Index of the first node, in the order of names.
     #[serde(default)]
     pub first: usize,
-    /// Number of nodes; `None` for all from `first` on.
+    /// Number of nodes. If it is left out, all from `first` on.
     pub count: Option<usize>,
     /// Number of rows that fit on the screen. If there are more nodes, each row is a mixture of several
     /// nodes.
@@ -32,10 +33,10 @@ pub struct TimelineQuery {
     /// Number of columns of mixtures.
     #[serde(default = "default_columns")]
     pub columns: usize,
-    /// The rows are those of all nodes since this earlier time, for a reader that already has the data before
-    /// `from`.
+    /// The rows are those of all nodes since this earlier time, seconds since 1970, for a reader that already
+    /// has the data before `from`.
     pub nodes_since: Option<UnixTime>,
-    /// The daemon answers only after it has data later than this time.
+    /// The daemon answers only after it has data later than this time, seconds since 1970.
     pub after: Option<UnixTime>,
 }
 
@@ -47,8 +48,9 @@ fn default_columns() -> usize {
     1000
 }
 
-/// Answer to a [`TimelineQuery`].
+/// Answer to a [`TimelineQuery`]. Nodes and what they were used for, row by row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct TimelineView {
     /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
     pub schema: u32,
@@ -71,6 +73,7 @@ pub struct TimelineView {
 
 /// Rows of a timeline.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(tag = "detail", rename_all = "snake_case")]
 pub enum TimelineRows {
     /// One row for each node.
@@ -93,6 +96,7 @@ pub enum TimelineRows {
 
 /// The row of one node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct NodeRow {
     /// The node's name.
     pub node: NodeName,

@@ -7,6 +7,7 @@ use infill_model::Secret;
 
 /// Asks for a link: `POST /v1/web/links`. The credential's purpose is [`LINK_PURPOSE`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct LinkRequest {
     /// Proof of the sender's identity.
     #[serde(flatten)]
@@ -18,6 +19,7 @@ pub const LINK_PURPOSE: &str = "web";
 
 /// The secret part of a link. It goes into the URL's fragment, which browsers do not send.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct WebLink {
     /// Opens one session. It works once.
     pub ticket: Secret,
@@ -27,6 +29,7 @@ pub struct WebLink {
 
 /// Opens a session: `POST /v1/web/sessions`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct SessionRequest {
     /// The ticket of the link ([`WebLink::ticket`]).
     pub ticket: Secret,
@@ -34,6 +37,7 @@ pub struct SessionRequest {
 
 /// A session. It can read what the user who asked for the link can read, and cannot change anything.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct WebSession {
     /// Sent as `Authorization: Bearer` with each request.
     pub secret: Secret,
@@ -46,6 +50,7 @@ pub struct WebSession {
 /// Ends all sessions of a user, and revokes links that were not opened: `POST /v1/web/revoke`. The
 /// credential's purpose is [`REVOKE_PURPOSE`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct RevokeRequest {
     /// Proof of the sender's identity, from older versions of the command line.
     #[serde(flatten)]
@@ -60,6 +65,7 @@ pub const REVOKE_PURPOSE: &str = "web-revoke";
 
 /// Result of a [`RevokeRequest`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct RevokedSessions {
     /// Number of valid sessions that were ended.
     pub sessions: u32,

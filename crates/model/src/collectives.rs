@@ -26,6 +26,7 @@ const MAX_TYPE_CHARS: usize = 200;
 
 words! {
     /// An operation of several ranks. Its size is the size of the whole tensor.
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum CollectiveOp {
         /// At the end, each rank has the sum.
         AllReduce = "all_reduce",
@@ -40,6 +41,7 @@ words! {
 
 /// The measured duration of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CollectiveRow {
     /// The operation.
     pub op: CollectiveOp,
@@ -55,6 +57,7 @@ pub struct CollectiveRow {
 
 /// The measurements on nodes of one type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TypeCollectives {
     /// The node type, or a word of its name: `a100` stands for `gpu:a100:4/cpu64`.
     pub node_type: String,

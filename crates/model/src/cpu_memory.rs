@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// CPUs and memory of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CpuMemory {
     /// CPUs, as Slurm counts them.
     pub cpus: u32,

@@ -4,6 +4,7 @@ use crate::words;
 
 words! {
     /// Operating mode of the daemon.
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum DaemonMode {
         /// It observes and plans, and changes nothing.
         Observe = "observe",
@@ -15,6 +16,7 @@ words! {
 words! {
     /// The current order of an administrator, kept over restarts.
     #[derive(Default)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum ControlState {
         /// The daemon works as its mode says.
         #[default]

@@ -6,6 +6,7 @@ use super::{JobId, PastJob, Submission, UnixTime, UserEstimate};
 
 /// The history's record of an ended job: its identity, its work, and why it ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EndedJob {
     /// The lead's job id.
     pub job: JobId,

@@ -6,6 +6,7 @@ use super::{JobId, NodeName, UnixTime};
 
 /// The history's record of one generation of a malleable job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GenerationRecord {
     /// The lead's job id.
     pub job: JobId,

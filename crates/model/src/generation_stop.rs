@@ -7,6 +7,7 @@ use crate::words;
 
 words! {
     /// How a command ended after it was asked to save and exit, from best to worst.
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum StopOutcome {
         /// It reported success.
         Saved = "saved",
@@ -33,6 +34,7 @@ impl StopOutcome {
 
 /// One stop of one generation of a job: the time of its slowest worker, and the worst end of any worker.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GenerationStop {
     /// The lead's job id.
     pub job: JobId,

@@ -8,6 +8,7 @@ use super::cpu_memory::CpuMemory;
 
 /// A resource of hosts that workers take besides places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HostPart {
     /// CPUs of the host.
@@ -18,6 +19,7 @@ pub enum HostPart {
 
 /// A shortage of CPUs or memory on hosts that have places for more workers of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostShortage {
     /// Workers that the size takes beyond those that the job has.
     pub workers: u32,

@@ -20,6 +20,7 @@ impl fmt::Display for JobId {
 
 /// A numeric user id on the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UserId(pub u32);
 
 impl fmt::Display for UserId {
@@ -201,6 +202,7 @@ const GPU_MEMORY_GIB: &[(&str, u32)] = &[
 
 /// A class of interchangeable nodes: equal GPUs, CPUs and features, written like `gpu:a100:4/cpu64`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeType(Arc<str>);
 
 impl NodeType {

@@ -4,6 +4,7 @@ use crate::words;
 
 words! {
     /// The phase of a malleable job's life, in a word.
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum MalleableState {
         /// It waits for nodes, held in Slurm.
         Queued = "queued",

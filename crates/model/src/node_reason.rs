@@ -167,7 +167,7 @@ impl fmt::Display for NodeReason {
     }
 }
 
-sentence!(NodeReason);
+sentence!(NodeReason: "Why a round gave a node to a job, or to none, as a sentence without its subject.");
 
 impl fmt::Display for WantedAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

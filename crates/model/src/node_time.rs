@@ -6,6 +6,7 @@ use super::UnixTime;
 
 /// The user, account and node type of some node-time, and its hour.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeTimeKey {
     /// The beginning of the hour. If several hours are summed, the beginning of the first.
     pub from: UnixTime,
@@ -19,6 +20,7 @@ pub struct NodeTimeKey {
 
 /// Node-seconds, by how they were spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeTimeUsage {
     /// The job made steps.
     pub useful_secs: f64,
@@ -52,6 +54,7 @@ impl NodeTimeUsage {
 
 /// A row of the store, with the fields of both parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeTimeRow {
     /// The user, account, node type and hour.
     #[serde(flatten)]

@@ -15,6 +15,7 @@ pub struct PackedHour {
 
 /// Node-seconds, by the use of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeUsageSecs {
     /// Main jobs ran.
     pub main_secs: f64,

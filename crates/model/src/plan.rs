@@ -7,6 +7,7 @@ use crate::words;
 
 /// How the solve ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SolveStatus {
     /// Proved optimal within the requested gap.
@@ -24,11 +25,13 @@ pub enum SolveStatus {
         /// Relative distance to the bound; `None` if there is no bound.
         gap: Option<f64>,
     },
-    /// The solver failed or was too late, so the best plan found before is used. The text is the reason.
+    /// The solver failed or was too late, so the best plan found before is used. Or nothing was planned. The
+    /// text is the reason.
     Fallback(String),
     /// Nothing was planned: jobs keep their nodes except those that they must leave. The text is the reason.
     /// In JSON it is `fallback`, which all versions know.
     #[serde(rename = "fallback", skip_deserializing)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     LastResort(String),
     /// There was nothing to solve: no gap or no job.
     Trivial,
@@ -71,6 +74,7 @@ impl SolveStatus {
 /// forecast does not say which nodes a job keeps later, so `objective`, which is computed from the forecast,
 /// may be slightly less.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OptimalityProof {
     /// No plan has a larger worth than this, in weighted samples.
     pub bound: f64,
@@ -82,6 +86,7 @@ pub struct OptimalityProof {
 
 /// The method that proves a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BoundSource {
     /// Lagrange multipliers of scarce nodes (Lagrangian relaxation), without the solver.
@@ -97,6 +102,7 @@ pub enum BoundSource {
 
 /// One node of a job's plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlannedNode {
     /// The node.
     pub node: NodeName,
@@ -107,6 +113,7 @@ pub struct PlannedNode {
 
 /// The nodes that one job shall hold from now on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobPlan {
     /// The lead's job id.
     pub job: JobId,
@@ -137,6 +144,7 @@ impl JobPlan {
 
 /// The result of planning in one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Plan {
     /// When it was computed.
     pub at: UnixTime,

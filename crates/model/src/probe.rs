@@ -9,6 +9,7 @@ use super::{ExecPlan, NodeType};
 
 /// A size that a job is brought to so that its rate is measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Probe {
     /// Number of nodes.
     pub nodes: u32,

@@ -236,6 +236,7 @@ words! {
 
 /// The key of a profile: its user, its program and how the program runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProfileKey {
     /// The owner of the jobs.
     pub user: String,
@@ -264,15 +265,16 @@ impl ProfileKey {
 
 /// A filter for profiles. It matches if each given field is equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfileFilter {
-    /// The owner; `None` for any.
+    /// The owner. Any, if it is left out.
     pub user: Option<String>,
-    /// The whole name; `None` for any.
+    /// The whole name. Any, if it is left out.
     pub name: Option<String>,
-    /// The node type; `None` for any.
+    /// The node type. Any, if it is left out.
     pub node_type: Option<NodeType>,
-    /// The execution plan; `None` for any.
+    /// The execution plan. Any, if it is left out.
     pub exec_plan: Option<ExecPlan>,
 }
 
@@ -288,6 +290,7 @@ impl ProfileFilter {
 
 /// The measurements at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SizePoint {
     /// Number of nodes.
     pub nodes: u32,
@@ -317,6 +320,7 @@ pub struct SizePoint {
 /// Whether a rate was measured on one leaf switch or on several, if Slurm has a topology. Also used for
 /// hosts, if parts of nodes are lent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Spread {
     /// On one, or unknown.
@@ -342,6 +346,7 @@ impl Spread {
 
 /// Mean seconds without useful work for one kind of change, by part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangeCost {
     /// From the rescale signal until the checkpoint is saved. 0 if the command does not report that.
     pub checkpoint_secs: f64,
@@ -364,6 +369,7 @@ impl ChangeCost {
 
 /// Measured costs by kind of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MeasuredCosts {
     /// The job grows.
     pub up: ChangeCost,
@@ -394,6 +400,7 @@ pub struct LiveChange {
 /// The measurements of a recurring job on one node type with one execution plan. The curve is not stored,
 /// because it follows from the points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Profile {
     /// The user, the program and how it ran.
     #[serde(flatten)]

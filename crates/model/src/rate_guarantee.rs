@@ -307,7 +307,7 @@ pub enum GuaranteeReason {
     Said(String),
 }
 
-sentence!(GuaranteeReason);
+sentence!(GuaranteeReason: "Whether a job gets its minimum rate, and why not, as the end of a sentence.");
 
 impl fmt::Display for GuaranteeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

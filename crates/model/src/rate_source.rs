@@ -4,6 +4,7 @@ use crate::words;
 
 words! {
     /// The basis of a job's rate with one execution plan on a number of nodes of a type.
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum RateSource {
         /// The job ran exactly so.
         Measured = "measured",

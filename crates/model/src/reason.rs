@@ -316,7 +316,7 @@ impl JobReason {
     }
 }
 
-sentence!(JobReason);
+sentence!(JobReason: "Why a job got its nodes, as the end of a sentence that begins with the job.");
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `[report]`
+/// `[report]`: the costs of node-time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ReportConfig {
     /// The cost of a node for an hour; 0 if reports are not to show costs.

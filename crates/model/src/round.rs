@@ -9,6 +9,7 @@ const MAX_NOTES: usize = 8;
 
 /// The summary of a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RoundSummary {
     /// The moment of the round.
     pub at: UnixTime,

@@ -69,4 +69,4 @@ fn plan_quality(gap: Option<f64>) -> String {
     }
 }
 
-sentence!(RoundNote);
+sentence!(RoundNote: "A note on a round as a whole, as a sentence.");

@@ -10,6 +10,7 @@ use super::{
 
 /// Why a job got its nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobVerdict {
     /// The job.
     pub job: JobId,
@@ -43,6 +44,7 @@ impl JobVerdict {
 
 /// Why a node was given to a job, or to none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeVerdict {
     /// The node.
     pub node: NodeName,
@@ -55,6 +57,7 @@ pub struct NodeVerdict {
 /// The decisions of a round, with reasons.
 #[must_use = "an unread report explains nothing"]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RoundReport {
     /// The moment of the round.
     pub at: UnixTime,
@@ -66,5 +69,6 @@ pub struct RoundReport {
     pub notes: Vec<RoundNote>,
     /// The owners of the malleable jobs, to decide what a reader may see. They are never shown to readers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     pub owners: BTreeMap<JobId, UserId>,
 }

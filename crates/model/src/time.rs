@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A moment in whole seconds since 1970-01-01 00:00 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnixTime(pub i64);
 
 impl UnixTime {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::rejection::QueryRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -162,8 +162,9 @@ async fn plan_after_pause(
 pub(crate) async fn list_generations(
     State(context): State<Arc<DaemonContext>>,
     Extension(viewer): Extension<ApiReader>,
-    Path(id): Path<u32>,
+    id: Result<Path<u32>, PathRejection>,
 ) -> Result<Json<GenerationsView>, RequestDenial> {
+    let Path(id) = id?;
     let job = JobId(id);
     let private = context.access.private_data();
     let list =

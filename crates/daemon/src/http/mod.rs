@@ -25,6 +25,7 @@ mod history;
 mod job_lanes;
 mod live_status;
 mod node_history;
+mod openapi;
 mod presented_credential;
 mod profiles;
 pub(crate) mod proxy;

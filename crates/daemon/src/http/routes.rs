@@ -12,8 +12,8 @@ use infill_api::routes as paths;
 use super::route_access::RouteAccess;
 use super::{
     agents, browser_guard, browser_sessions, collectives, control, day_summary, explain, figures,
-    forget_user, history, job_lanes, live_status, node_history, profiles, reader_auth, report, rounds,
-    sealed_sessions, standby, timeline, web_page,
+    forget_user, history, job_lanes, live_status, node_history, openapi, profiles, reader_auth, report,
+    rounds, sealed_sessions, standby, timeline, web_page,
 };
 
 /// A route.
@@ -38,6 +38,7 @@ const fn route(
 pub(crate) const ROUTES: &[ApiRoute] = &[
     route(paths::HEALTHZ, RouteAccess::Open, || get(live_status::get_health)),
     route(paths::METRICS, RouteAccess::Open, || get(live_status::get_metrics)),
+    route(paths::OPENAPI, RouteAccess::Open, || get(openapi::get_document)),
     route(paths::PAGE, RouteAccess::Open, || get(web_page::get_page)),
     route(paths::PAGE_SCRIPT, RouteAccess::Open, || get(web_page::get_script)),
     route(paths::PAGE_STYLE, RouteAccess::Open, || get(web_page::get_style)),
@@ -116,10 +117,9 @@ pub(crate) fn filter_routes(
 mod tests {
     use std::fmt::Write as _;
 
+    use super::openapi::document::{access_word, answer_name, describe_route};
+    use super::openapi::validation::PUBLISHED;
     use super::*;
-
-    /// The paths with their descriptions, as the crate of the messages has them.
-    const SOURCE: &str = include_str!("../../../api/src/routes.rs");
 
     /// What stands above the routes.
     const HEAD: &str = "\
@@ -128,7 +128,7 @@ mod tests {
 <!-- Written by the tests of crates/daemon/src/http/routes.rs. -->
 
 The daemon listens at `daemon.listen`. Bodies and answers are JSON, except where the table says otherwise. Each document
-has a field `schema`. [API stability](../api-stability.md) says what later versions keep.
+for readers has a field `schema`. [API stability](../api-stability.md) says what later versions keep.
 
 Most requests carry a proof of who asks, by MUNGE or by one of Slurm's tokens, and name the daemon that they are meant
 for. So programs should not build them by hand. The command line does, and prints the same documents: `infill status
@@ -136,6 +136,14 @@ for. So programs should not build them by hand. The command line does, and print
 routes for readers, as a user without jobs:
 
     curl http://ctl:6810/v1/status
+
+[openapi.json](openapi.json) describes all routes in OpenAPI 3.1, without the files of the page: parameters, bodies,
+answers, refusals and proofs. The daemon serves it too. From it, programs such as openapi-generator make clients, and `jq`
+prints the fields of an answer:
+
+    curl http://ctl:6810/v1/openapi.json | jq .components.schemas.DaemonStatus
+
+The table names the schema of each answer.
 
 Who may use a route:
 
@@ -149,36 +157,32 @@ Who may use a route:
 
 ## Routes
 
-| method | path | who | what |
-|---|---|---|---|
+| method | path | who | answer | what |
+|---|---|---|---|---|
 ";
-
-    /// Description and method of the route with this path.
-    fn description(path: &str) -> (String, &'static str) {
-        let at = SOURCE.find(&format!("= {path:?};")).unwrap_or_else(|| panic!("{path} has no constant"));
-        let above: Vec<&str> =
-            SOURCE[..at].lines().rev().skip(1).map_while(|line| line.strip_prefix("/// ")).collect();
-        let words = above.into_iter().rev().collect::<Vec<_>>().join(" ");
-        let method = if words.contains("(`POST`)") { "POST" } else { "GET" };
-        let words = words.split(", as a pattern").next().unwrap_or_default();
-        (words.replace(" (`POST`)", "").replace(" (`GET`)", "").trim_end_matches('.').to_owned(), method)
-    }
 
     #[test]
     fn the_page_of_routes_is_the_table() {
         let mut page = HEAD.to_owned();
         for route in ROUTES {
-            let who = match route.access {
-                RouteAccess::Open => "open",
-                RouteAccess::Agents => "agent",
-                RouteAccess::Changes => "user",
-                RouteAccess::Reads => "reader",
-                RouteAccess::Computes => "proved reader",
-            };
-            let (what, method) = description(route.path);
-            let _ = writeln!(page, "| {method} | `{}` | {who} | {what} |", route.path);
+            let described = describe_route(route.path);
+            let cells = [
+                described.method,
+                &format!("`{}`", route.path),
+                access_word(route.access),
+                &answer_name(&PUBLISHED, route.path),
+                &described.text,
+            ];
+            let _ = writeln!(page, "| {} |", cells.join(" | "));
         }
         let update = "cargo test -p infill-daemon page_of_routes";
         infill_testkit::goldens::check_golden("docs/reference/http-api.md", &page, update);
+    }
+
+    #[test]
+    fn the_openapi_document_describes_the_table() {
+        let document = serde_json::to_string_pretty(&*PUBLISHED).unwrap() + "\n";
+        let update = "cargo test -p infill-daemon openapi_document";
+        infill_testkit::goldens::check_golden("docs/reference/openapi.json", &document, update);
     }
 }

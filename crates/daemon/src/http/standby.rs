@@ -10,15 +10,16 @@ use axum::middleware::{Next, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::RequestDenial;
 use super::route_access::may_read_metrics;
+use super::{RequestDenial, openapi};
 use crate::context::DaemonContext;
 use crate::metrics;
 use crate::metrics::DaemonMetrics;
 use infill_api::routes;
 use infill_model::MetricsAccess;
 
-/// The routes of a daemon that stands by: its health and metrics. All others refer to the leading daemon.
+/// The routes of a daemon that stands by: its health, its metrics, and the description of the routes. All
+/// others refer to the leading daemon.
 pub(crate) fn standby_router(readers: MetricsAccess) -> Router {
     let metrics = DaemonMetrics::default();
     metrics.leading.set(0);
@@ -29,6 +30,7 @@ pub(crate) fn standby_router(readers: MetricsAccess) -> Router {
     Router::new()
         .route(routes::HEALTHZ, get(|| async { "standby\n" }))
         .route(routes::METRICS, get_metrics)
+        .route(routes::OPENAPI, get(openapi::get_document))
         .fallback(|| async { standby_denial() })
         // Each answer closes its connection. Otherwise later requests on it would still come to this router.
         .layer(map_response(|mut response: Response| async {

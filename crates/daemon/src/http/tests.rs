@@ -17,7 +17,9 @@ mod sessions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::secrets::{HiddenFact, OTHER, OWNER, ReaderKind, also, told};
+use self::secrets::{HiddenFact, OTHER, OWNER, also};
+pub(in crate::http) use self::secrets::{ReaderKind, told};
+use super::openapi::validation::with_checked_answers;
 use super::route_access::RouteAccess;
 use super::routes::ROUTES;
 use crate::context::{DaemonContext, DaemonServices};
@@ -66,8 +68,8 @@ fn cluster(owner: u32, other: u32) -> FakeSlurm {
     slurm
 }
 
-struct Daemon {
-    context: Arc<DaemonContext>,
+pub(in crate::http) struct Daemon {
+    pub(in crate::http) context: Arc<DaemonContext>,
     slurm: Arc<FakeSlurm>,
     url: String,
     http: reqwest::Client,
@@ -75,7 +77,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    async fn start(read: ReadAccess) -> Daemon {
+    pub(in crate::http) async fn start(read: ReadAccess) -> Daemon {
         Daemon::configured(|config| config.http.read = read).await
     }
 
@@ -105,13 +107,13 @@ impl Daemon {
         learn(&mut context.lock_state());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let router = crate::http::build_router(context.clone());
+        let router = with_checked_answers(crate::http::build_router(context.clone()));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Daemon { context, slurm, url, http: reqwest::Client::new(), tickets: BTreeMap::new() }
     }
 
     /// Sends a request. Each reader proves their identity once, and sends the ticket afterwards.
-    async fn get(&mut self, who: ReaderKind, path: &str) -> (u16, String) {
+    pub(in crate::http) async fn get(&mut self, who: ReaderKind, path: &str) -> (u16, String) {
         let mut request = self.http.get(format!("{}{path}", self.url));
         if let Some(credential) = who.credential() {
             let shown = self.tickets.get(credential).cloned().unwrap_or_else(|| credential.to_owned());
@@ -275,7 +277,7 @@ async fn all_other_routes_name_no_user_to_anonymous_clients() {
 }
 
 /// The body of a request that changes something of the owner. `None` for routes that need an agent's secret.
-fn posted(path: &str, who: ReaderKind) -> Option<serde_json::Value> {
+pub(in crate::http) fn posted(path: &str, who: ReaderKind) -> Option<serde_json::Value> {
     let credential = match who {
         ReaderKind::Nobody => serde_json::Value::Null,
         ReaderKind::Admin => serde_json::json!({ "jwt": "root's" }),

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::context::DaemonServices;
+use crate::http::openapi::validation::with_checked_answers;
 use crate::state::DaemonState;
 use infill_api::BodyProof;
 use infill_model::{Credential, Secret, UserId, config::Config};
@@ -49,7 +50,7 @@ impl Daemon {
         context.store.put_profiles(&profiles).await.unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let router = crate::http::build_router(context.clone());
+        let router = with_checked_answers(crate::http::build_router(context.clone()));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Daemon { context, url }
     }

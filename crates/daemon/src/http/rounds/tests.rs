@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::context::DaemonServices;
+use crate::http::openapi::validation::with_checked_answers;
 use crate::state;
 use infill_model::{UserId, clock::now, config::Config};
 use infill_slurm::{fake::FakeSlurm, identity::FakeIdentity};
@@ -33,7 +34,7 @@ async fn daemon(rounds: &[RoundRecord]) -> String {
     let (context, _queue) = DaemonContext::new(services, state, LeadStanding::Alone, now());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = crate::http::build_router(Arc::new(context));
+    let router = with_checked_answers(crate::http::build_router(Arc::new(context)));
     tokio::spawn(async move { axum::serve(listener, router).await });
     url
 }
