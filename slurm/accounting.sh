@@ -129,6 +129,7 @@ check_account() { account_exists "$1" || wrong_usage "no such account: $1"; }
 add_qos() {
     # preemptmode=requeue   a preempted job waits again, held or not, instead of dying.
     # gracetime             the time between the signal and the end, in which a job saves a checkpoint.
+    # preemptexempttime=0   a job can be preempted as soon as it runs, also where slurm.conf spares young jobs.
     # flags=NoReserve       backfill reserves nothing for these jobs, so they cannot delay anyone.
     # priority=0            these jobs gain nothing over others.
     # usagefactor=0         harvested time costs no fair share. Otherwise a user's main jobs would wait longer because
@@ -136,7 +137,7 @@ add_qos() {
     #                       still count these jobs: --own-account.)
     # maxsubmitjobsperuser  a loop around sbatch fills neither slurmctld's queue nor the daemon's rounds.
     local settings=(
-        preemptmode=requeue "gracetime=$GRACE" flags=NoReserve priority=0 "usagefactor=$USAGE_FACTOR"
+        preemptmode=requeue "gracetime=$GRACE" flags=NoReserve priority=0 "usagefactor=$USAGE_FACTOR" preemptexempttime=0
         "maxsubmitjobsperuser=$MAX_SUBMIT"
     )
     if qos_exists "$QOS"; then

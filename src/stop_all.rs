@@ -33,9 +33,12 @@ need, and nothing else is done. Otherwise Slurm's own commands are run:
      them save, for agent.preempt_leave_secs.
   3. Wings are cancelled.
 
-To undo: scontrol update PartitionName=infill State=UP, then infill resume.
+To undo: scontrol update PartitionName=infill State=UP.
 
-Root and Slurm's operators may run it. Exit codes: 0 done, 1 a command failed, 2 wrong usage.")]
+Root, SlurmUser and Slurm's Administrators may set a partition down. An Operator may not. Then jobs are requeued held, so that \
+they cannot start again, and the command that releases them is printed. A daemon that runs may still start other jobs.
+
+Exit codes: 0 done, 1 a command failed, 2 wrong usage.")]
 pub struct StopAllArgs {
     /// Do not ask the daemon, and run Slurm's commands at once
     #[arg(long)]
@@ -73,18 +76,37 @@ impl HoldingJobs {
         found
     }
 
-    /// The commands that take these jobs off their nodes. The jobs are not held: the daemon respects a hold
-    /// that is not its own, and would leave them held.
-    fn commands(&self) -> Vec<Vec<String>> {
-        let requeues = self
-            .leads
-            .chunks(MAX_IDS)
-            .map(|ids| vec!["scontrol".to_owned(), "requeue".to_owned(), ids.join(",")]);
+    /// The commands that take these jobs off their nodes. Where the partition is closed, jobs are not held:
+    /// the daemon respects a hold that is not its own, and would leave them held.
+    fn commands(&self, is_closed: bool) -> Vec<Vec<String>> {
+        let requeues = self.on_leads(if is_closed { "requeue" } else { "requeuehold" });
         let cancels = self
             .wings
             .chunks(MAX_IDS)
             .map(|ids| std::iter::once("scancel".to_owned()).chain(ids.iter().cloned()).collect());
-        requeues.chain(cancels).collect()
+        requeues.into_iter().chain(cancels).collect()
+    }
+
+    /// `scontrol VERB` on all leads.
+    fn on_leads(&self, verb: &str) -> Vec<Vec<String>> {
+        let words = |ids: &[String]| vec!["scontrol".to_owned(), verb.to_owned(), ids.join(",")];
+        self.leads.chunks(MAX_IDS).map(words).collect()
+    }
+
+    /// How to undo a stop, in words.
+    fn way_back(&self, partition: &str, is_closed: bool) -> String {
+        if is_closed {
+            return format!(
+                "No job of partition {partition} starts until \
+                 scontrol update PartitionName={partition} State=UP"
+            );
+        }
+        let release: Vec<String> = self.on_leads("release").iter().map(|words| words.join(" ")).collect();
+        let release = if release.is_empty() { "nothing".to_owned() } else { release.join("; ") };
+        format!(
+            "Partition {partition} is still up: only root, SlurmUser and Slurm's Administrators may set it down. \
+             The jobs are held. To undo: {release}"
+        )
     }
 }
 
@@ -105,24 +127,26 @@ pub async fn run(args: StopAllArgs, session: &CliSession) -> CommandResult {
     let partition = partition_name(session);
     let close =
         ["scontrol", "update", &format!("PartitionName={partition}"), "State=DOWN"].map(str::to_owned);
-    let mut failed = !run_step(&close, args.dry_run).await;
+    let is_closed = run_step(&close, args.dry_run).await;
+    let mut failed = !is_closed;
     let list = ["squeue", "-h", "-p", &partition, "-o", "%A|%T|%j"].map(str::to_owned);
     let jobs = match run_slurm(&list).await {
         Ok(text) => HoldingJobs::from_squeue(&text),
         Err(why) => return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!("{why}"))),
     };
-    for command in jobs.commands() {
+    for command in jobs.commands(is_closed) {
         failed |= !run_step(&command, args.dry_run).await;
     }
     if args.dry_run {
         return Ok(ProgramExit::Ok.code());
     }
+    let way_back = jobs.way_back(&partition, is_closed);
     if failed {
-        return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!("not all commands succeeded: see above")));
+        let what = format!("not all commands succeeded: see above. {way_back}");
+        return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!(what)));
     }
     output::print_text(&format!(
-        "{} requeued, {} cancelled. No job of partition {partition} starts until \
-         scontrol update PartitionName={partition} State=UP",
+        "{} requeued, {} cancelled. {way_back}",
         output::counted_noun(jobs.leads.len() as u64, "job"),
         output::counted_noun(jobs.wings.len() as u64, "wing")
     ))?;
@@ -179,16 +203,21 @@ mod tests {
         let text = format!(
             "7|RUNNING|train|2\n8|PENDING|train\n9|RUNNING|{wing}\n10|PENDING|{wing}\n11|COMPLETING|x\nbroken\n"
         );
-        let commands: Vec<String> =
-            HoldingJobs::from_squeue(&text).commands().iter().map(|words| words.join(" ")).collect();
-        assert_eq!(commands, ["scontrol requeue 7", "scancel 9 10"]);
+        let jobs = HoldingJobs::from_squeue(&text);
+        let joined = |commands: Vec<Vec<String>>| -> Vec<String> {
+            commands.iter().map(|words| words.join(" ")).collect()
+        };
+        assert_eq!(joined(jobs.commands(true)), ["scontrol requeue 7", "scancel 9 10"]);
+        assert_eq!(joined(jobs.commands(false)), ["scontrol requeuehold 7", "scancel 9 10"]);
+        assert!(jobs.way_back("infill", true).ends_with("PartitionName=infill State=UP"));
+        assert!(jobs.way_back("infill", false).ends_with("To undo: scontrol release 7"));
     }
 
     #[test]
     fn long_lists_are_split() {
         let text: String = (1..=250).map(|id| format!("{id}|RUNNING|train\n")).collect();
         let lengths: Vec<usize> = HoldingJobs::from_squeue(&text)
-            .commands()
+            .commands(true)
             .iter()
             .map(|words| words[2].split(',').count())
             .collect();

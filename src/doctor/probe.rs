@@ -171,7 +171,10 @@ async fn check_site(config: &Config, scontrol: &str) -> Vec<Finding> {
             if preemption == PreemptionSource::ByPartition {
                 findings.extend(partitions.iter().flat_map(|all| partition::check_preemption(all, name)));
             }
-            findings.extend(accounting::check_qos(&accounting::parse_qos(&text), &qos, preemption));
+            let all = accounting::parse_qos(&text);
+            findings.extend(accounting::check_qos(&all, &qos, preemption));
+            let site_secs = conf.as_ref().map_or(0, SlurmConf::exempt_secs);
+            findings.extend(accounting::check_exempt_time(&all, &qos, site_secs));
         }
         Err(why) => findings.push(unchecked_finding("qos", why)),
     }

@@ -131,6 +131,17 @@ fn the_emergency_stop_needs_no_daemon() {
     site.until_trains_on(job, 4, 40.0);
     site.kill_daemon();
     stops_and_goes_on(&site, job, &["infill", "stop-all"]);
+    // An Operator of Slurm cannot close the partition. The job is held, and released by the printed command.
+    site.kill_daemon();
+    let stopped = site.exec("infill", &["infill", "stop-all", "--now"]);
+    let said = String::from_utf8_lossy(&stopped.stderr).into_owned();
+    assert_eq!(stopped.status.code(), Some(1), "{said}");
+    let release = said.split("To undo: ").nth(1).map(str::trim).expect("a way back");
+    assert_eq!(release, format!("scontrol release {job}"), "{said}");
+    site.until("the job to be held", 40.0, || site.queued(job).is_some_and(|row| !row.runs()));
+    site.must("infill", &["scontrol", "release", &job.to_string()]);
+    site.start();
+    site.until_trains_on(job, 4, 90.0);
     // A daemon that hangs.
     site.freeze_daemon();
     let said = site.must("root", &["infill", "stop-all", "--dry-run"]);

@@ -5,12 +5,14 @@ use super::facts::{AccountRecord, OURS, SiteFacts};
 use super::step::{PlanCommand, PlanStep, StepCheck, StepState, shell_word};
 use crate::doctor::site::accounting::QosRecord;
 use crate::doctor::site::list_contains;
+use crate::doctor::site::slurm_conf::SlurmConf;
 
 /// What a change in accounting does to jobs that run.
 const NO_EFFECT: &str = "None.";
 
 /// The settings of the QOS; slurm/accounting.sh has the reasons.
-const QOS_SETTINGS: &str = "preemptmode=requeue gracetime=30 flags=NoReserve priority=0 usagefactor=0";
+const QOS_SETTINGS: &str =
+    "preemptmode=requeue gracetime=30 flags=NoReserve priority=0 usagefactor=0 preemptexempttime=0";
 
 /// The steps in this order.
 pub fn accounting_steps(site: &SiteFacts, choices: &DeployChoices) -> Vec<PlanStep> {
@@ -93,10 +95,12 @@ fn undo_everywhere(site: &SiteFacts, words: &[String]) -> Vec<PlanCommand> {
 }
 
 fn qos_step(site: &SiteFacts) -> PlanStep {
+    let site_exempt_secs = site.conf.as_ref().map_or(0, SlurmConf::exempt_secs);
     let is_right = |qos: &QosRecord| {
         list_contains(&qos.preempt_mode, "requeue")
             && list_contains(&qos.flags, "NoReserve")
             && (1..=120).contains(&qos.grace_secs)
+            && qos.exempt_secs.unwrap_or(site_exempt_secs) == 0
     };
     let ours = find_qos(site, OURS);
     let undo = undo_everywhere(site, &["delete qos infill".to_owned()]);

@@ -29,7 +29,7 @@ pub fn big_site() -> SiteFacts {
         partitions: Some(parse_partitions("PartitionName=main OverSubscribe=NO PriorityTier=1\n")),
         accounting: AccountingFacts {
             qoses: Some(parse_qos(
-                "normal||cluster|00:00:00|scavenger|0|1.0\nscavenger||cluster|00:00:00||0|1.0\n",
+                "normal||cluster|00:00:00|scavenger|0|1.0|\nscavenger||cluster|00:00:00||0|1.0|\n",
             )),
             associations: Some(parse_accounts("root||normal\nphysics||normal,scavenger\nphysics|ann|\n")),
             admin_level: Some(String::new()),

@@ -63,7 +63,7 @@ fn without_a_node_that_works_somebody_must_choose() {
 #[test]
 fn what_other_clusters_use_stays() {
     let mut site = big_site();
-    let records = "infill|NoReserve|requeue|00:00:30||0|0.0\nnormal||cluster|00:00:00|infill|0|1.0\n";
+    let records = "infill|NoReserve|requeue|00:00:30||0|0.0|\nnormal||cluster|00:00:00|infill|0|1.0|\n";
     site.accounting.qoses = Some(parse_qos(records));
     site.accounting.associations = Some(parse_accounts("root||normal,infill\ninfill||\n"));
     site.accounting.admin_level = Some("Operator".to_owned());

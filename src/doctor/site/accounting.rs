@@ -5,7 +5,8 @@ use crate::doctor::finding::Finding;
 use infill_model::duration;
 
 /// The fields that [`parse_qos`] reads, for `format=`.
-pub const QOS_FIELDS: &str = "format=name,flags,preemptmode,gracetime,preempt,priority,usagefactor";
+pub const QOS_FIELDS: &str =
+    "format=name,flags,preemptmode,gracetime,preempt,priority,usagefactor,preemptexempttime";
 
 /// A QOS of the site.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +25,8 @@ pub struct QosRecord {
     pub priority: u64,
     /// The factor with which its jobs' time counts in fair share.
     pub usage_factor: f64,
+    /// Seconds for which a job that has just started is not preempted; `None` for slurm.conf's.
+    pub exempt_secs: Option<u64>,
 }
 
 /// Parses the output of `sacctmgr -nP show qos` with [`QOS_FIELDS`]. Skips lines with other fields.
@@ -32,7 +35,8 @@ pub fn parse_qos(text: &str) -> Vec<QosRecord> {
 }
 
 fn parse_qos_line(line: &str) -> Option<QosRecord> {
-    let [name, flags, mode, grace, preempts, priority, usage] = line.split('|').collect::<Vec<_>>()[..]
+    let [name, flags, mode, grace, preempts, priority, usage, exempt] =
+        line.split('|').collect::<Vec<_>>()[..]
     else {
         return None;
     };
@@ -44,6 +48,7 @@ fn parse_qos_line(line: &str) -> Option<QosRecord> {
         preempts: preempts.to_owned(),
         priority: priority.parse().unwrap_or(0),
         usage_factor: usage.parse().unwrap_or(1.0),
+        exempt_secs: (!exempt.is_empty()).then(|| grace_seconds(exempt)),
     })
 }
 
@@ -100,6 +105,18 @@ pub fn check_qos(all: &[QosRecord], name: &str, preemption: PreemptionSource) ->
         findings.push(Finding::warn("qos", what, modify_command(name, setting)));
     }
     findings
+}
+
+/// Checks whether a malleable job that has just started can be preempted. `site_secs` is slurm.conf's
+/// PreemptExemptTime, which holds for a QOS without its own.
+pub fn check_exempt_time(all: &[QosRecord], name: &str, site_secs: u64) -> Option<Finding> {
+    let own_secs = all.iter().find(|q| q.name.eq_ignore_ascii_case(name)).and_then(|q| q.exempt_secs);
+    let secs = own_secs.unwrap_or(site_secs);
+    let whose = if own_secs.is_some() { format!(" of QOS {name}") } else { String::new() };
+    let what = format!(
+        "PreemptExemptTime{whose} is {secs} s: a main job waits that long for a malleable job that has just started"
+    );
+    (secs > 0).then(|| Finding::warn("preempt", what, modify_command(name, "preemptexempttime=0")))
 }
 
 fn modify_command(qos: &str, setting: &str) -> String {
@@ -197,8 +214,8 @@ mod tests {
     const BY_QOS: PreemptionSource = PreemptionSource::ByQos { cluster_requeues: true };
 
     /// Output of Slurm 24.11.5. The other lines in these tests have its form.
-    const QOS: &str = "normal||cluster|00:00:00||0|1.000000\nmain||cluster|00:00:00|infill|100|1.000000\n\
-                       infill|NoReserve|requeue|00:00:30||0|0.000000\n";
+    const QOS: &str = "normal||cluster|00:00:00||0|1.000000|\nmain||cluster|00:00:00|infill|100|1.000000|\n\
+                       infill|NoReserve|requeue|00:00:30||0|0.000000|\n";
 
     #[test]
     fn a_qos_is_read() {
@@ -220,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_qos_that_harms_main_jobs() {
-        let bad = "normal||cluster|00:00:00||0|1.0\ninfill||cancel|00:10:00||500|1.000000\n";
+        let bad = "normal||cluster|00:00:00||0|1.0|\ninfill||cancel|00:10:00||500|1.000000|\n";
         insta::assert_snapshot!(render_findings(&check_qos(&parse_qos(bad), "infill", BY_QOS), false), @r"
         error  qos       no QOS may preempt infill: main jobs wait for malleable ones
                          → sacctmgr modify qos normal set preempt+=infill (for every QOS of main jobs)
@@ -240,8 +257,21 @@ mod tests {
     }
 
     #[test]
+    fn young_jobs_that_cannot_be_preempted() {
+        let found = |own: &str, site_secs| {
+            let all = parse_qos(&format!("infill|NoReserve|requeue|00:00:30||0|0|{own}\n"));
+            check_exempt_time(&all, "infill", site_secs).map(|finding| finding.what)
+        };
+        assert_eq!(found("", 0), None);
+        assert_eq!(found("00:00:00", 87_000), None, "the QOS's own time counts");
+        let waits = "a main job waits that long for a malleable job that has just started";
+        assert_eq!(found("", 87_000), Some(format!("PreemptExemptTime is 87000 s: {waits}")));
+        assert_eq!(found("00:02:00", 0), Some(format!("PreemptExemptTime of QOS infill is 120 s: {waits}")));
+    }
+
+    #[test]
     fn cluster_stands_for_slurm_conf() {
-        let all = parse_qos("main||cluster|00:00:00|infill|0|1\ninfill|NoReserve|cluster|00:00:30||0|0\n");
+        let all = parse_qos("main||cluster|00:00:00|infill|0|1|\ninfill|NoReserve|cluster|00:00:30||0|0|\n");
         assert_eq!(check_qos(&all, "infill", BY_QOS).len(), 1);
         assert_eq!(check_qos(&all, "infill", PreemptionSource::ByQos { cluster_requeues: false }).len(), 2);
         assert_eq!(check_qos(&all, "fill", BY_QOS).len(), 1);
@@ -249,7 +279,7 @@ mod tests {
 
     #[test]
     fn where_partitions_preempt_the_qos_need_not() {
-        let all = parse_qos("main||cluster|00:00:00||0|1\ninfill|NoReserve|cluster|00:00:00||0|0\n");
+        let all = parse_qos("main||cluster|00:00:00||0|1|\ninfill|NoReserve|cluster|00:00:00||0|0|\n");
         assert_eq!(check_qos(&all, "infill", PreemptionSource::ByPartition), []);
         assert_eq!(check_qos(&all, "infill", BY_QOS).len(), 2);
     }

@@ -70,7 +70,7 @@ impl SlurmConf {
     /// Checks all settings that matter to infill, except those that need its configuration.
     pub fn check_settings(&self) -> Vec<Finding> {
         let mut findings = vec![self.check_preempt_type(), self.check_preempt_mode(), self.check_backfill()];
-        findings.extend(self.check_exempt_time());
+        findings.extend(self.check_preempt_order());
         findings.extend(self.check_requeue_exit());
         findings.extend(self.check_requeue_limits());
         findings.extend(self.check_enforcement());
@@ -125,17 +125,12 @@ impl SlurmConf {
         }
     }
 
-    fn check_exempt_time(&self) -> Option<Finding> {
-        let secs = duration::parse(self.get("PreemptExemptTime")).unwrap_or(0);
-        if secs > 0 {
-            return Some(Finding::warn(
-                "preempt",
-                format!(
-                    "PreemptExemptTime is {secs} s: a main job waits that long for a malleable job that has just started"
-                ),
-                "set PreemptExemptTime=0, or for the infill QOS alone: sacctmgr modify qos infill set preemptexempttime=0",
-            ));
-        }
+    /// Seconds for which a job that has just started is not preempted, if its QOS does not say otherwise.
+    pub fn exempt_secs(&self) -> u64 {
+        duration::parse(self.get("PreemptExemptTime")).unwrap_or(0)
+    }
+
+    fn check_preempt_order(&self) -> Option<Finding> {
         if list_contains(self.get("PreemptParameters"), "youngest_first") {
             return None;
         }
@@ -328,7 +323,6 @@ Slurmctld(primary) at minicluster is UP
     fn traps() {
         let traps = [
             ("PreemptMode", "GANG,SUSPEND"),
-            ("PreemptExemptTime", "1-00:10:00"),
             ("RequeueExit", "75-80"),
             ("SlurmctldParameters", "enable_configless,rl_enable"),
             ("AuthType", "auth/slurm"),
@@ -338,8 +332,6 @@ Slurmctld(primary) at minicluster is UP
         error  preempt   PreemptMode is GANG,SUSPEND: a suspended job keeps its GPUs, so main jobs gain nothing
                          → set PreemptMode=REQUEUE in slurm.conf
         ok     backfill  SchedulerType is sched/backfill
-        warn   preempt   PreemptExemptTime is 87000 s: a main job waits that long for a malleable job that has just started
-                         → set PreemptExemptTime=0, or for the infill QOS alone: sacctmgr modify qos infill set preemptexempttime=0
         warn   requeue   RequeueExit=75-80: a training command that exits with such a code is queued again
                          → tell the users of malleable jobs, or let their wrappers exit with other codes
         warn   rest      SlurmctldParameters has rl_enable: slurmctld accepts only a few requests a second from infill
@@ -347,7 +339,7 @@ Slurmctld(primary) at minicluster is UP
         warn   munge     AuthType is auth/slurm: agents need MUNGE or scontrol token to prove who they are
                          → run munged on all nodes, or set AuthAltTypes=auth/jwt and let users run scontrol token
 
-        errors: 1, warnings: 4
+        errors: 1, warnings: 3
         ");
         assert!(judged(&[("PreemptParameters", "(null)")]).contains("lacks youngest_first"));
     }
