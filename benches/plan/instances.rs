@@ -261,6 +261,7 @@ impl Data {
             sizes: AllowedSizes::Range { min: min.nodes, max },
             places_per_node: 1,
             rates: vec![RateCurve::new(ExecPlan::default(), None, curve, None)],
+            rates_are_assumed: false,
             costs,
             swap_secs: None,
             hysteresis_share: 1.0,

@@ -100,6 +100,9 @@ pub struct MalleableJob {
     pub places_per_node: u32,
     /// Its rates, at least one entry.
     pub rates: Vec<RateCurve>,
+    /// Whether nothing is known of its rates: then `rates` have an assumed shape, and no unit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rates_are_assumed: bool,
     /// The rate that it is to make at least. In `rates`, sizes that reach it count more.
     #[serde(default, rename = "assured", skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<RateGuarantee>,

@@ -259,8 +259,8 @@ words! {
 pub struct RatedSize {
     /// Number of nodes.
     pub nodes: usize,
-    /// The rate in samples a second.
-    pub rate: f64,
+    /// The rate in samples a second; `None` where nothing is known of the job's rates.
+    pub rate: Option<f64>,
 }
 
 /// The nodes that a job must leave now. Empty in most rounds.

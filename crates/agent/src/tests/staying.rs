@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::signals::AgentSignal;
 use crate::slurm_programs::SlurmPrograms;
 use infill_api::AgentRole;
-use infill_model::{AgentEvent, Directive, NodeName};
+use infill_model::{AgentEvent, CommandExit, Directive, NodeName};
 use infill_testkit::{clock::StoppedClock, write_script};
 
 use super::daemon::FakeDaemon;
@@ -68,6 +68,30 @@ async fn a_lead_that_is_done_and_a_wing_leave_without_the_daemon() {
         drop(clock);
         assert_eq!(subject.code().await, 0);
     }
+}
+
+/// Leaves as ranks do that save together because another one was asked to: reports that, and exits.
+const LEAVES_WITH_OTHERS: &str = r#"echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.02; done
+    exec python3 -c 'import os, socket
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"samples=0 saved=0.1", os.environ["INFILL_PROGRESS"])
+print("over", flush=True)'"#;
+
+#[tokio::test]
+async fn a_lead_that_has_left_with_a_wing_is_not_done() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let subject = Subject::lead(&daemon, "--daemon-patience=0", LEAVES_WITH_OTHERS);
+    subject.says("ready").await;
+    daemon.set_away(true);
+    std::fs::write(subject.dir.path().join("go"), "").unwrap();
+    subject.says("over").await;
+    let clock = StoppedClock::stop();
+    clock.advance_by(A_FEW_LOOKS).await;
+    assert!(!subject.task.is_finished(), "it has left");
+    daemon.set_away(false);
+    clock.advance_by(HEARS).await;
+    drop(clock);
+    assert_eq!(daemon.stopped(1).await.0, CommandExit { code: 0, asked: true, killed: false });
+    subject.task.abort();
 }
 
 #[tokio::test]

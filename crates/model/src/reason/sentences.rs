@@ -20,21 +20,25 @@ impl JobReason {
             JobReason::Settled(size) => write!(f, "{size}: no change would gain more than it costs"),
             JobReason::LeftAsItIs(size) => write!(f, "{size}: nothing was planned in this round"),
             JobReason::Grows { had, gets, before, secs, leaving } => {
-                write!(
-                    f,
-                    "grows from {had} to {} because {:.2} samples/s",
-                    NodeCount(gets.nodes),
-                    gets.rate
-                )?;
-                write!(f, " instead of {before:.2} are worth {secs:.0} s without samples{leaving}")
+                write!(f, "grows from {had} to {}", NodeCount(gets.nodes))?;
+                match gets.rate {
+                    Some(rate) => {
+                        write!(f, " because {rate:.2} samples/s instead of {before:.2} are worth")?;
+                        write!(f, " {secs:.0} s without samples{leaving}")
+                    }
+                    None => {
+                        write!(f, " because that should be worth {secs:.0} s without samples")?;
+                        write!(f, "; its rate is not known yet{leaving}")
+                    }
+                }
             }
             JobReason::GivesUp { had, gets, before, taken, secs } => {
                 write!(f, "shrinks from {had} to {}", NodeCount(gets.nodes))?;
                 if *taken > 0 {
                     write!(f, ": other jobs make more of {} than the {secs:.0} s", NodeCount(*taken))?;
                     f.write_str(" without samples cost")
-                } else if gets.rate > *before {
-                    write!(f, " because {:.2} samples/s instead of {before:.2}", gets.rate)?;
+                } else if let Some(rate) = gets.rate.filter(|rate| rate > before) {
+                    write!(f, " because {rate:.2} samples/s instead of {before:.2}")?;
                     write!(f, " are worth {secs:.0} s without samples")
                 } else {
                     f.write_str(": later steps of the plan are worth more with fewer nodes now")
@@ -48,7 +52,7 @@ impl JobReason {
                 if let Some(plan) = plan {
                     write!(f, " and changes to execution plan {}", plan.0)?;
                 }
-                write!(f, ": {} at {:.2} samples/s{leaving}", NodeCount(gets.nodes), gets.rate)
+                write!(f, ": {}{}{leaving}", NodeCount(gets.nodes), AtRate(gets.rate))
             }
             JobReason::Probes { had, gets, secs, leaving, probe } => {
                 match had.cmp(gets) {
@@ -128,16 +132,11 @@ impl fmt::Display for JobReason {
             }
             JobReason::Blocked { blocker, at } => f.write_str(&blocker.describe_at(*at)),
             JobReason::Starts { gets, secs } => {
-                write!(
-                    f,
-                    "starts on {} at {:.2} samples/s after {secs:.0} s",
-                    NodeCount(gets.nodes),
-                    gets.rate
-                )
+                write!(f, "starts on {}{} after {secs:.0} s", NodeCount(gets.nodes), AtRate(gets.rate))
             }
             JobReason::StartsAgain { gets, secs, leaving } => {
-                write!(f, "starts again on {} with its lead on another node, ", NodeCount(gets.nodes))?;
-                write!(f, "{:.2} samples/s after {secs:.0} s{leaving}", gets.rate)
+                write!(f, "starts again on {} with its lead on another node,", NodeCount(gets.nodes))?;
+                write!(f, "{} after {secs:.0} s{leaving}", AtRate(gets.rate))
             }
             JobReason::Said(sentence) => f.write_str(sentence),
             JobReason::WaitsForResume
@@ -154,10 +153,19 @@ impl fmt::Display for JobReason {
     }
 }
 
+/// Formats as ` at 2.50 samples/s`, or as nothing where the rate is not known.
+struct AtRate(Option<f64>);
+
+impl fmt::Display for AtRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |rate| write!(f, " at {rate:.2} samples/s"))
+    }
+}
+
 /// Formats as `keeps its 3 nodes at 2.50 samples/s`.
 impl fmt::Display for RatedSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "keeps its {} at {:.2} samples/s", NodeCount(self.nodes), self.rate)
+        write!(f, "keeps its {}{}", NodeCount(self.nodes), AtRate(self.rate))
     }
 }
 

@@ -9,8 +9,8 @@ fn leaving(names: &str) -> LeavingNodes {
 
 #[test]
 fn every_reason_has_a_kind_and_a_sentence() {
-    let one = RatedSize { nodes: 1, rate: 2.5 };
-    let two = RatedSize { nodes: 2, rate: 2.5 };
+    let one = RatedSize { nodes: 1, rate: Some(2.5) };
+    let two = RatedSize { nodes: 2, rate: Some(2.5) };
     let shortage = NodeShortage { min_nodes: 2, free: 1, window_secs: 60.0 };
     let reasons = [
         JobReason::Busy { nodes: 1 },
@@ -125,12 +125,12 @@ fn in_json_a_reason_is_its_sentence() {
 #[test]
 fn a_job_without_competition_is_not_said_to_make_room_for_others() {
     let gives_up = |rate: f64, taken| {
-        let gets = RatedSize { nodes: 1, rate };
+        let gets = RatedSize { nodes: 1, rate: Some(rate) };
         JobReason::GivesUp { had: 4, gets, before: 80.0, taken, secs: 12.0 }.to_string()
     };
     let swaps = |moves, plan: Option<&str>| {
         let plan = plan.map(|name| ExecPlan(name.to_owned()));
-        let gets = RatedSize { nodes: 2, rate: 2.5 };
+        let gets = RatedSize { nodes: 2, rate: Some(2.5) };
         JobReason::Swaps { gets, moves, plan, leaving: leaving("") }.to_string()
     };
     let all = [

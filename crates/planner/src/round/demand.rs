@@ -195,6 +195,7 @@ impl DemandContext<'_> {
         let is_probing = self.advisor.is_probing(input.job, self.now);
         let last_change = facts.resize.last_at.filter(|_| !is_probing);
         let mut job = base_job(&candidate, weight, rates, last_change, &self.config.costs, self.now);
+        job.rates_are_assumed = known_unit == 0.0;
         job.guarantee = guarantee;
         job.turn = turn;
         job.waiting_bonus = bonus.unwrap_or(0.0);
@@ -411,6 +412,7 @@ fn base_job(
         sizes: input.sizes.clone(),
         places_per_node: candidate.block_size(),
         rates,
+        rates_are_assumed: false,
         costs: costs_beyond(&input.costs, pause_secs),
         swap_secs: input.swap_secs.map(|secs| (secs - pause_secs).max(0.0)),
         hysteresis_share: change_reluctance(&input.costs, usual),

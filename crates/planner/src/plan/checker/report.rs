@@ -167,7 +167,8 @@ fn job_reason(round: &ReportContext<'_>, job: &MalleableJob, planned: &JobPlan) 
     let change = cost::first_change(job, planned);
     let secs = job.change_secs(change);
     let had = job.held.len();
-    let gets = RatedSize { nodes: planned.nodes.len(), rate: planned.rate };
+    let rate = (!job.rates_are_assumed).then_some(planned.rate);
+    let gets = RatedSize { nodes: planned.nodes.len(), rate };
     let can_stay = cost::can_stay(problem, round.steps, job);
     let leaving = leaving_nodes(problem, round.steps, job);
     if let Some(probe) = planned_probe(problem, round.steps, job, planned) {

@@ -161,6 +161,7 @@ pub fn job(text: &str) -> MalleableJob {
         sizes,
         places_per_node: 1,
         rates: vec![rate("default", None, words.next().unwrap())],
+        rates_are_assumed: false,
         costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
         swap_secs: None,
         hysteresis_share: 1.0,

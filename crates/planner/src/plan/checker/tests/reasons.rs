@@ -99,7 +99,7 @@ fn a_change_that_is_made_to_measure_a_size_is_a_probe() {
         why(gaps, smaller),
         JobReason::GivesUp {
             had: 4,
-            gets: RatedSize { nodes: 1, rate: 100.0 },
+            gets: RatedSize { nodes: 1, rate: Some(100.0) },
             before: 80.0,
             taken: 0,
             secs: 12.0
