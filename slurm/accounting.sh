@@ -23,7 +23,8 @@ Usage: accounting.sh --main-qos QOS[,QOS…] --account ACCOUNT[,ACCOUNT…] [--o
   --user       the system user that the daemon runs as (default infill)
   --cluster    the cluster whose accounts change (default: this one, as slurmctld says). QOSes and the rights of an
                Operator are the same on all clusters of a slurmdbd
-  --grace      seconds that a preempted infill job gets to save its work (default 30)
+  --grace      seconds after which Slurm itself ends a preempted job whose agent does not (GraceTime of the QOS; default 30).
+               Agents end it after 2 s (agent.preempt_leave_secs)
   --usage-factor  how much an hour of a malleable job counts in fair share and in GrpTRESMins, GrpWall, …: 0 (the default)
                makes harvested time free, 1 makes it cost as much as elsewhere
   --max-submit  most malleable jobs of one user, with their wings, that wait or run at a time (MaxSubmitJobsPerUser

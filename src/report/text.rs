@@ -98,8 +98,8 @@ pub fn node_uses_text(nodes: &NodeUses) -> String {
     let harvested = nodes.harvested.map_or_else(|| "-".to_owned(), percent::whole_percent);
     format!(
         "malleable jobs used {harvested} of the time that main jobs left; unused node-hours: {idle} usable, {wanted} \
-         wanted back too soon, {refused} not allowed for infill ({} hours have data)",
-        nodes.hours_known
+         wanted back too soon, {refused} not allowed for infill ({} of data)",
+        output::counted_noun(nodes.hours_known.into(), "hour")
     )
 }
 

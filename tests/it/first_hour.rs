@@ -155,6 +155,7 @@ fn the_ansible_role_makes_a_site_and_then_changes_nothing() {
     let plan = site.must("root", &["infill", "doctor", "--plan"]);
     assert!(plan.contains("0 of 11 steps done"), "{plan}");
     refuses_what_it_cannot_read(&site);
+    acts_on_the_plans_first_nodes_without_a_choice(&site);
     let first = play(&site, ALL_PROGRAMS, &[]);
     assert!(first.contains("RUNNING HANDLER [infill : Reconfigure Slurm]"), "{first}");
     let config = site.must("root", &["cat", "/etc/infill/infill.toml"]);
@@ -164,6 +165,18 @@ fn the_ansible_role_makes_a_site_and_then_changes_nothing() {
     assert!(plan.contains("8 of 11 steps done"), "{plan}");
     let second = play(&site, ALL_PROGRAMS, &[]);
     assert_eq!(second.matches("changed=0").count(), 2, "{second}");
+}
+
+/// What infill.toml would say, by `--check`.
+fn acts_on_the_plans_first_nodes_without_a_choice(site: &Site) {
+    let would_write = |canary: &str| {
+        let canary = format!("infill_canary={canary}");
+        play(site, ALL_PROGRAMS, &["--check", "--diff", "-e", "infill_mode=act", "-e", &canary])
+    };
+    let said = would_write("");
+    assert!(said.contains("+mode = \"act\"") && said.contains("+nodes = \"n[1-2]\""), "{said}");
+    let said = would_write("all");
+    assert!(said.contains("+mode = \"act\"") && said.contains("+nodes = \"\""), "{said}");
 }
 
 fn refuses_what_it_cannot_read(site: &Site) {

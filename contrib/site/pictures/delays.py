@@ -24,6 +24,9 @@ WITHOUT = {
 COLOURS = ["#6b7280", "#b45309", "#1d4ed8"]
 DASHES = ["2 4", "8 4", ""]
 
+#: Fewer delays have no percentiles, only a worst one.
+FEWEST = 10
+
 WIDTH, HEIGHT = 760, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 54, 48
 MOST_SECS = 2.0
@@ -67,13 +70,13 @@ def rounded(series):
 
 def rows(series):
     for name, values in series.items():
-        figures = [percentile(values, share) for share in (0.5, 0.9, 0.99, 1.0)]
-        yield f"| {name} | {len(values)} | " + " | ".join(f"{secs:.2f}" for secs in figures) + " |"
+        figures = [f"{percentile(values, share):.2f}" if len(values) >= FEWEST else "–" for share in (0.5, 0.9)]
+        yield f"| {name} | {len(values)} | " + " | ".join([*figures, f"{max(values):.2f}"]) + " |"
 
 
 def table():
     data = read(DATA)
-    heads = "| main jobs | number | median | 90 % | 99 % | worst |\n|---|---|---|---|---|---|"
+    heads = "| main jobs | number | median | 90 % | worst |\n|---|---|---|---|---|"
     print(heads, *rows(data["series"]), "", sep="\n")
     print(heads.replace("main jobs", "what was broken"), *rows(data["cases"]), "", sep="\n")
     print("| case | times | waits, s | bound, s |\n|---|---|---|---|")

@@ -90,7 +90,7 @@ impl Kind {
     pub fn case(self) -> &'static str {
         use Kind::*;
         match self {
-            DaemonKilled | DaemonFrozen | ClockStepped => "daemon killed, hung or in the wrong time",
+            DaemonKilled | DaemonFrozen | ClockStepped => "daemon killed, hung, or with a wrong clock",
             RelayStalled | RelayKilled => "network to the daemon away",
             RestKilled | RestStalled => "slurmrestd killed or hung",
             AgentKilled => "agent killed",

@@ -12,6 +12,9 @@ use infill_model::{JobId, NodeName, UnixTime, counted_noun, duration::format_dur
 const HOURS_IN_REPORT: usize = 48;
 const EVENTS_IN_REPORT: usize = 20;
 
+/// Fewer main jobs have no percentile of their waits besides the longest.
+const ENOUGH_FOR_P99: u64 = 100;
+
 /// Seconds of observation that allow a first judgement.
 const SETTLED_SECS: f64 = 86_400.0;
 
@@ -97,10 +100,10 @@ fn period_line(name: &str, period: &PeriodSums) -> String {
     let from = from.unwrap_or(&stamp).replace('T', " ");
     let worst = period.worst.as_ref().map_or_else(String::new, |worst| format!(" ({worst})"));
     format!(
-        "{name:<9} {from} UTC: {:.2} of {:.2} idle node-hours ({:.0} %); {} main jobs took idle nodes, {} preempting, \
+        "{name:<9} {from} UTC: {} of {} idle node-hours ({:.0} %); {} main jobs took idle nodes, {} preempting, \
          {} late; wait p99 {:.0} s, at most {:.0} s{worst}",
-        period.held_node_hours,
-        period.idle_node_hours,
+        format_hours(period.held_node_hours),
+        format_hours(period.idle_node_hours),
         100.0 * period.harvested_share(),
         period.main_jobs,
         period.preempting_main_jobs,
@@ -108,6 +111,12 @@ fn period_line(name: &str, period: &PeriodSums) -> String {
         period.p99_wait_secs,
         period.longest_wait_secs,
     )
+}
+
+/// Node-hours. Two digits would often show the same number for what is idle and what is harvested below 1.
+fn format_hours(hours: f64) -> String {
+    let digits = if hours < 1.0 { 3 } else { 2 };
+    format!("{hours:.digits$}")
 }
 
 /// Without its subject: `node n3, main job 17, planned, 5 s`.
@@ -158,9 +167,9 @@ impl fmt::Display for ObservationReport {
         )?;
         writeln!(
             f,
-            "harvest   {:.2} of {:.2} idle node-hours ({:.0} %), by {} of 1 to {}, in {}",
-            total.held_node_hours,
-            total.idle_node_hours,
+            "harvest   {} of {} idle node-hours ({:.0} %), by {} of 1 to {}, in {}",
+            format_hours(total.held_node_hours),
+            format_hours(total.idle_node_hours),
             100.0 * total.harvested_share(),
             counted_noun(u64::from(self.shadow_jobs), "shadow job"),
             counted_noun(u64::from(self.max_nodes), "node"),
@@ -171,11 +180,10 @@ impl fmt::Display for ObservationReport {
             "main jobs {} took idle nodes; {} would have preempted a shadow job, {} would have been late though planned",
             total.main_jobs, total.preempting_main_jobs, total.late_main_jobs
         )?;
-        write!(
-            f,
-            "wait      at most {:.0} s for a shadow job to leave; 99 of 100 main jobs at most {:.0} s",
-            total.longest_wait_secs, total.p99_wait_secs
-        )?;
+        write!(f, "wait      at most {:.0} s for a shadow job to leave", total.longest_wait_secs)?;
+        if total.main_jobs >= ENOUGH_FOR_P99 {
+            write!(f, "; 99 of 100 main jobs at most {:.0} s", total.p99_wait_secs)?;
+        }
         if let Some(worst) = &total.worst {
             write!(f, "\nworst     {}: {worst}", worst.at)?;
         }

@@ -61,7 +61,18 @@ fn shadow_jobs_use_the_idle_nodes_and_leave_for_main_jobs() {
     let begins = "observed  39:20, 4 nodes, 1.7 of them idle on average (43.7 %), by slurmrestd\n";
     assert!(text.starts_with(begins), "{text}");
     assert!(text.contains("n3, main job 3, not planned"), "{text}");
+    let wait = format!("wait      at most {:.0} s for a shadow job to leave\n", total.longest_wait_secs);
+    assert!(text.contains(&wait), "one main job has no 99th percentile: {text}");
     assert!(text.ends_with("39:20 is little: watch for a day before you judge"), "{text}");
+}
+
+#[test]
+fn few_hours_have_three_digits() {
+    let text = observed(&[(0, 2), (590, 2)]).report("rest").to_string();
+    // Two idle nodes for 590 s are 0.328 hours.
+    assert!(text.contains(" of 0.328 idle node-hours"), "{text}");
+    let text = observed(&regular_looks(4 * 3600)).report("rest").to_string();
+    assert!(text.contains(" of 7.00 idle node-hours"), "{text}");
 }
 
 #[test]
