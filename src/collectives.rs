@@ -38,7 +38,7 @@ enum CollectivesTask {
         Measured are all-reduce, all-gather, reduce-scatter and point-to-point. Rank 0 writes the columns op,bytes,world,nodes,seconds_median: with NCCL where there are GPUs, else gloo."
     )]
     Measure(MeasureArgs),
-    /// Import a measured table; for administrators
+    /// Import a measured table; for root and `daemon.admins`
     ///
     /// It replaces the table for this type of nodes.
     Import(ImportTableArgs),

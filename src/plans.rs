@@ -48,7 +48,7 @@ optional [model] describes the model that it trains; only params_mi is required 
   args = [\"--tp\", \"2\"]         # further arguments of the command
   env = { NCCL_ALGO = \"Ring\" } # variables; other users may see them
 
-The command finds INFILL_PLAN, _DP, _TP, _PP, _ZERO, _OFFLOAD, _GA and _GC in its environment. infill measures the plans on \
+The command finds INFILL_PLAN, _DP, _TP, _PP, _ZERO, _OFFLOAD, _GA and _GC in its environment. Infill measures the plans on \
 the node types where they can run, and may change the plan whenever it changes the size. If the command fails and reports \
 that it ran out of memory, infill tries another plan and does not count a failure. From [model] and the needs, infill \
 estimates the speed and the memory of a plan before its first run.";

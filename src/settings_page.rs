@@ -23,6 +23,10 @@ pub fn settings_page() -> String {
                 page.control("TP", []).text([bold(setting)]);
                 flush_comment(&mut page, &mut comment);
             }
+            SettingsLine::Example(setting) => {
+                page.control("TP", []).text([bold(setting), roman(" (example)")]);
+                flush_comment(&mut page, &mut comment);
+            }
             SettingsLine::Comment(words) => comment.push(words),
             SettingsLine::Blank => flush_comment(&mut page, &mut comment),
         }
@@ -32,21 +36,45 @@ pub fn settings_page() -> String {
     page.render()
 }
 
-/// Writes the lines of comment gathered so far as a paragraph.
+/// Writes the lines of comment gathered so far. Each item of a list begins a line.
 fn flush_comment(page: &mut Roff, comment: &mut Vec<&str>) {
-    if !comment.is_empty() {
-        page.text([roman(comment.join(" "))]);
-        comment.clear();
+    for (at, block) in comment_blocks(comment).into_iter().enumerate() {
+        if at > 0 {
+            page.control("br", []);
+        }
+        page.text([roman(block)]);
     }
+    comment.clear();
+}
+
+/// The paragraphs and list items of a comment, each without line breaks. Items begin with "- ".
+pub(crate) fn comment_blocks(lines: &[&str]) -> Vec<String> {
+    let mut blocks: Vec<String> = Vec::new();
+    for line in lines {
+        let goes_on = match blocks.last() {
+            Some(block) if block.starts_with("- ") => line.starts_with("  "),
+            last => last.is_some() && !line.starts_with("- "),
+        };
+        match blocks.last_mut().filter(|_| goes_on) {
+            Some(block) => {
+                block.push(' ');
+                block.push_str(line.trim_start());
+            }
+            None => blocks.push((*line).to_owned()),
+        }
+    }
+    blocks
 }
 
 /// A line of the file.
 pub(crate) enum SettingsLine<'l> {
     /// The name of a section.
     Section(&'l str),
-    /// A key with its default. A key that is not set by default stands in a comment.
+    /// A key with its default.
     Key(&'l str),
-    /// The words of a comment.
+    /// A key with an example, which stands in a comment.
+    Example(&'l str),
+    /// The words of a comment, without the space before them. Lines of a list are indented.
     Comment(&'l str),
     /// An empty line.
     Blank,
@@ -55,19 +83,19 @@ pub(crate) enum SettingsLine<'l> {
 impl<'l> SettingsLine<'l> {
     /// Reads one line.
     pub(crate) fn parse_line(line: &'l str) -> SettingsLine<'l> {
-        let (words, is_comment) = match line.trim().strip_prefix('#') {
-            Some(words) => (words.trim(), true),
-            None => (line.trim(), false),
-        };
+        let comment = line.trim().strip_prefix('#').map(|words| words.strip_prefix(' ').unwrap_or(words));
+        let words = comment.unwrap_or(line).trim();
         let name = words.trim_start_matches('[').split([']', '=']).next().unwrap_or_default().trim();
         let is_name = !name.is_empty()
             && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._\"".contains(c));
         match words {
             "" => SettingsLine::Blank,
             _ if words.starts_with('[') && words.ends_with(']') && is_name => SettingsLine::Section(name),
-            _ if is_name && words.contains(" = ") => SettingsLine::Key(words),
-            _ if is_comment => SettingsLine::Comment(words),
-            _ => SettingsLine::Key(words),
+            _ => match comment {
+                Some(_) if is_name && words.contains(" = ") => SettingsLine::Example(words),
+                Some(comment) => SettingsLine::Comment(comment),
+                None => SettingsLine::Key(words),
+            },
         }
     }
 }
@@ -88,5 +116,11 @@ mod tests {
             assert!(page.contains(&format!(".SH {section}")), "{section}");
         }
         assert!(page.contains("Days for which the use of each node is kept"));
+    }
+
+    #[test]
+    fn comments_are_paragraphs_and_lists() {
+        let lines = ["What it", "does.", "- one: a", "  b", "- two", "The rest."];
+        assert_eq!(comment_blocks(&lines), ["What it does.", "- one: a b", "- two", "The rest."]);
     }
 }

@@ -18,7 +18,8 @@ use infill_present::{
 /// Flags of `infill web`.
 #[derive(Args, Clone, Debug)]
 pub struct WebArgs {
-    /// End all your browsers' sessions, or those of USER (for administrators and Slurm's operators)
+    /// End all your browsers' sessions, or those of USER (for root, `daemon.admins` and users with an
+    /// AdminLevel in Slurm)
     #[arg(long, value_name = "USER", num_args = 0..=1)]
     revoke: Option<Option<String>>,
 }

@@ -15,7 +15,7 @@ pub const COMMAND_GROUPS: &[CommandGroup] = &[
         commands: &["run", "rehearse", "jobs", "explain", "status", "web", "profiles", "plans", "python"],
     },
     CommandGroup {
-        title: "For operators",
+        title: "For administrators",
         commands: &[
             "doctor",
             "config",

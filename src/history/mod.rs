@@ -22,13 +22,13 @@ enum HistoryCommand {
     ///
     /// The jobs are predicted in their order, each from those before it. This needs no daemon.
     Check(history_check::HistoryCheckArgs),
-    /// Import ended jobs from Slurm's accounting; for administrators
+    /// Import ended jobs from Slurm's accounting; for root and `daemon.admins`
     ///
     /// Jobs of the malleable partition are left out. Jobs that the daemon has already are kept, so the import
     /// can be repeated.
     Import(import::ImportHistoryArgs),
     /// Delete everything that names a user: profiles, ended jobs, records of jobs. Sums of node-time stay,
-    /// without the name; for administrators
+    /// without the name; for root and `daemon.admins`
     Forget(forget::ForgetUserArgs),
 }
 

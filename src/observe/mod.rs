@@ -34,7 +34,7 @@ It needs no privilege, no partition and no line in slurm.conf. Without --rest it
 socket that only you can open, and ends it again. Where it cannot do that, it runs scontrol and sdiag with --json. Nothing is \
 submitted or changed.
 
-Shadow jobs exist only here. infill's own planner gives them the idle nodes, and takes them back before planned starts. A main \
+Shadow jobs exist only here. Infill's own planner gives them the idle nodes, and takes them back before planned starts. A main \
 job that Slurm has not planned preempts them.
 
 The first report comes after a minute, and then every --report. Each hour and each day that ends gets a line. Ctrl-C prints a \

@@ -53,7 +53,7 @@ pub struct ForgetProfilesArgs {
     name: Option<String>,
     #[command(flatten)]
     choose: SelectionArgs,
-    /// Delete all profiles of all users; for administrators
+    /// Delete all profiles of all users; for root and `daemon.admins`
     #[arg(long, conflicts_with_all = ["name", "me", "user", "node_type", "exec_plan"], help_heading = "Filters")]
     all: bool,
 }

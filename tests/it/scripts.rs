@@ -51,7 +51,7 @@ fn srun_inside_and_around_is_refused_and_says_how_to_start_several_processes() {
     site.script_is_refused("infill run -- srun python3 train.py", "leave out srun");
     site.script_is_refused(
         "srun --overlap -n 2 infill run -- python3 train.py",
-        "--nproc-per-node=2 for several processes on each node",
+        "--workers-per-node=2 for several processes on each node",
     );
 }
 

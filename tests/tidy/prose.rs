@@ -263,6 +263,37 @@ fn sentences_that_users_read_are_short() {
     assert_none(found, &format!("a sentence that users read has at most {LONGEST_SENTENCE} words"));
 }
 
+/// The sentences in the prose of a document that begin with the name in lower case, each by its first words.
+fn lower_case_beginnings(markdown: &str) -> Vec<String> {
+    let prose = prose(markdown);
+    let mut found = Vec::new();
+    for paragraph in prose.split("\n\n") {
+        let words: Vec<&str> = paragraph.split_whitespace().collect();
+        for (at, word) in words.iter().enumerate() {
+            let before =
+                at.checked_sub(1).map_or(".", |last| words[last].trim_end_matches(['*', '_', ')', '"', '`']));
+            let name = word.trim_start_matches(['*', '_', '(', '"']);
+            let is_name = name.starts_with("infill") && !name[6..].starts_with(char::is_alphanumeric);
+            let is_file = name.starts_with("infill.") && name.len() > 7
+                || ["infill-", "infill_"].iter().any(|start| name.starts_with(start));
+            if before.ends_with(['.', '?', '!']) && is_name && !is_file {
+                found.push(words[at..].iter().take(6).copied().collect::<Vec<_>>().join(" "));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn sentences_begin_with_a_capital_infill() {
+    let places = documents().into_iter().flat_map(|(name, text)| {
+        lower_case_beginnings(&text).into_iter().map(move |words| format!("{name}: {words}"))
+    });
+    assert_none(places.collect(), "sentences that begin with \"infill\": write \"Infill\"");
+    let markdown = "# infill\n\nInfill is. **infill does** so. Use `infill run`. infill.toml has: infill\n\n- infill's\n";
+    assert_eq!(lower_case_beginnings(markdown), ["**infill does** so. Use `infill run`.", "infill's"]);
+}
+
 /// The terms in the tables of a glossary, table by table.
 fn glossary_terms(markdown: &str) -> Vec<Vec<String>> {
     let mut tables = Vec::new();

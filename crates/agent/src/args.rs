@@ -180,8 +180,8 @@ pub struct CommandArgs {
     /// Do not put the rank before each line of output
     #[arg(long, help_heading = PROGRESS)]
     pub no_prefix: bool,
-    /// Seconds without the daemon after which a lead that has nothing to run trains alone (--alone) or logs
-    /// that it waits, and a wing gives its node back
+    /// Seconds without the daemon after which an agent that has nothing to run reacts: a lead trains alone
+    /// (--alone) or logs that it waits, and a wing gives its node back. A command that runs goes on
     #[arg(long, value_name = "SECS", default_value_t = 600, help_heading = WITHOUT_DAEMON, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
     pub daemon_patience: u32,
     /// The daemon's URL [default: agent.url of the configuration]

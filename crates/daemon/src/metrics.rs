@@ -400,6 +400,9 @@ start at a reported 0.
 |---|---|---|---|
 ";
 
+    /// The longest list of labels in the table. Longer ones stand below it.
+    const LABELS_WIDTH: usize = 120;
+
     /// The labels of a metric in a text of metrics, each with its values.
     fn labels_of(text: &str, name: &str) -> String {
         let mut found: Vec<(String, Vec<String>)> = Vec::new();
@@ -426,17 +429,26 @@ start at a reported 0.
     fn the_page_of_metrics_has_them_all() {
         let text = DaemonMetrics::default().encode_text();
         let mut page = PAGE_HEAD.to_owned();
+        let mut below = String::new();
         let helps = text.lines().filter_map(|line| line.strip_prefix("# HELP "));
         for (name, help) in helps.filter_map(|line| line.split_once(' ')) {
             let kind = text.lines().find_map(|line| line.strip_prefix(&format!("# TYPE {name} ")));
-            let labels = labels_of(&text, name);
+            let mut labels = labels_of(&text, name);
+            if labels.chars().count() > LABELS_WIDTH {
+                let (label, values) = labels.split_once(": ").unwrap_or_default();
+                let items: String = values.split(", ").map(|value| format!("- `{value}`\n")).collect();
+                below += &format!("\n## Values of {label} of `{name}`\n\n{items}");
+                labels = format!("{label}: see below");
+            }
             page += &format!(
                 "| `{name}` | {} | {labels} | {} |\n",
                 kind.unwrap_or_default(),
                 help.trim_end_matches('.')
             );
         }
+        page += &below;
         assert!(page.contains("| `infill_jobs` | gauge | `state`: "), "{page}");
+        assert!(page.contains("\n- `known_job`\n"), "{page}");
         let update = "cargo test -p infill-daemon page_of_metrics";
         infill_testkit::goldens::check_golden("docs/reference/metrics.md", &page, update);
     }

@@ -89,7 +89,7 @@ pub const EXAMPLES: &[CommandExamples] = &[
         examples: &[
             example("In a job: measure", "infill collectives measure --out table.csv"),
             example(
-                "As an administrator: give the daemon the table",
+                "As one of `daemon.admins`: give the daemon the table",
                 "infill collectives import table.csv --node-type a100",
             ),
             example("What the daemon knows", "infill collectives show"),
