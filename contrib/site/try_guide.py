@@ -7,7 +7,7 @@ they run in the minicluster of INFILL_MINICLUSTER_DIR, as that user and in that 
 
 A comment before a block says more:
 
-    <!-- try: until REGEX -->    repeat until the output matches, for five minutes
+    <!-- try: until REGEX -->    repeat until the output matches, for seven minutes
     <!-- try: background -->     the command keeps running. It is stopped at the end, or by the next of this kind
     <!-- try: alone -->          what runs in the background is stopped before
     <!-- try: elsewhere WHY -->  not here: WHY names what runs it
@@ -36,8 +36,12 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
+#: Each block is a shell of its own. As in the reader's shell, the number of the job stays known.
+KEEP_BEFORE = "[ ! -e .job ] || . ./.job\n"
+KEEP_AFTER = '[ -z "${job-}" ] || declare -p job >.job\n'
+
 #: Time for a command, for what a block waits for, and for a background command to begin, seconds.
-COMMAND_SECS, UNTIL_SECS, BEGIN_SECS = 300.0, 300.0, 4.0
+COMMAND_SECS, UNTIL_SECS, BEGIN_SECS = 300.0, 420.0, 4.0
 
 
 @dataclasses.dataclass
@@ -70,7 +74,7 @@ class Trial:
         if not options.user:
             return ["bash", "-eu", "-o", "pipefail", "-c", f"{self.functions}\n{text}"]
         settings = "".join(f"export {shlex.quote(setting)}\n" for setting in options.env)
-        inside = f"cd {shlex.quote(options.folder)}\n{settings}{text}"
+        inside = f"cd {shlex.quote(options.folder)}\n{settings}{KEEP_BEFORE}{text}\n{KEEP_AFTER}"
         return [MINICLUSTER, "exec", "--user", options.user, "--", "bash", "-eu", "-o", "pipefail", "-c", inside]
 
     def _run(self, text: str) -> tuple[int, str]:

@@ -149,6 +149,18 @@ class Lightning(unittest.TestCase):
         # Two batches of five a step.
         self.assertEqual({r["samples"] for r in steps}, {"10.0"})
         self.assertTrue(all(float(r["loss"]) >= 0 for r in steps))
+        self.assertEqual({float(r["total"]) for r in steps}, {200.0})
+
+    def test_epochs_of_a_fixed_batch_make_a_total(self):
+        for epochs, total in (("7", {70.0}), ("-1", set())):
+            self.agent.start(FIXED.replace("max_steps=90", f"max_epochs={epochs}"), 1)
+            reports = self.agent.reports_until(3)
+            self.agent.ask()
+            self.agent.ended()
+            self.agent.reports()
+            self.assertEqual({float(r["total"]) for r in reports if "total" in r}, total)
+            for path in self.agent.directory.glob("*ckpt*"):
+                path.unlink()
 
 
 def stepped(out):

@@ -95,6 +95,7 @@ class InfillCallback(Callback):  # type: ignore[misc]
     def __init__(self, batches: Optional[FixedBatches] = None) -> None:
         self._batches = batches
         self._step, self._samples = 0, 0
+        self._total: Optional[float] = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Called when the ranks know each other, before Lightning takes the signals."""
@@ -128,13 +129,16 @@ class InfillCallback(Callback):  # type: ignore[misc]
         """Called when Lightning has taken the signals, without a sanity check."""
         RESCALE.listen()
         self._step = trainer.global_step
+        # With the usual sampler, an epoch has another number of steps at each size.
+        total = trainer.estimated_stepping_batches if self._batches else trainer.max_steps
+        self._total = total if 0 < total < float("inf") else None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A step boundary, unless gradients are being accumulated."""
         self._samples += extract_batch_size(batch)
         if trainer.global_step == self._step:
             return
-        report(self._samples, trainer.global_step, _loss(outputs))
+        report(self._samples, trainer.global_step, _loss(outputs), self._total)
         self._step, self._samples = trainer.global_step, 0
         if RESCALE.agreed():
             self._save(trainer)

@@ -63,7 +63,7 @@ fn every_reason_has_a_kind_and_a_sentence() {
     swaps: moves to other nodes: 2 nodes at 2.50 samples/s; it must leave a, b, c, d
     probes: shrinks from 5 to 1 node: a probe, to measure how fast it is on 1 node; 2 s without samples
     starts: starts on 2 nodes at 2.50 samples/s after 18 s
-    starts_anew: starts again on 2 nodes with its lead on another node, 2.50 samples/s after 18 s; it must leave a
+    starts_anew: starts again on 2 nodes with its lead on another node, at 2.50 samples/s after 18 s; it must leave a
     outbid: is parked: other jobs make more of 2 of its 3 nodes
     turn_ends: is parked: its turn has ended, and other jobs get its 3 nodes
     parked: is parked; it must leave a; needs at least 2 nodes; 1 is free for longer than 60 s
@@ -77,6 +77,27 @@ fn every_reason_has_a_kind_and_a_sentence() {
     waits_for_others: waits: needs at least 2 nodes; other jobs make more of 3 of the 4 that are free for longer than 60 s
     waits_for_turn: waits for its turn: it is number 3 of 12 in line, about 12:30 from now
     said: as it was
+    ");
+}
+
+#[test]
+fn no_rate_is_told_where_none_is_known() {
+    let gets = RatedSize { nodes: 2, rate: None };
+    let all = [
+        JobReason::AtMaximum(gets),
+        JobReason::Grows { had: 1, gets, before: 1.0, secs: 18.0, leaving: leaving("") },
+        JobReason::GivesUp { had: 3, gets, before: 1.0, taken: 0, secs: 18.0 },
+        JobReason::Swaps { gets, moves: true, plan: None, leaving: leaving("") },
+        JobReason::Starts { gets, secs: 18.0 },
+        JobReason::StartsAgain { gets, secs: 18.0, leaving: leaving("") },
+    ];
+    insta::assert_snapshot!(all.map(|reason| reason.to_string()).join("\n"), @r"
+    keeps its 2 nodes: that is its maximum
+    grows from 1 to 2 nodes because that should be worth 18 s without samples; its rate is not known yet
+    shrinks from 3 to 2 nodes: later steps of the plan are worth more with fewer nodes now
+    moves to other nodes: 2 nodes
+    starts on 2 nodes after 18 s
+    starts again on 2 nodes with its lead on another node, after 18 s
     ");
 }
 
