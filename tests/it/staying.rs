@@ -61,6 +61,30 @@ fn assert_nothing_lost(site: &Site, job: u32) {
 }
 
 #[test]
+fn ranks_that_leave_together_are_not_done_while_the_daemon_is_away() {
+    let site = Site::acting();
+    let run = "--grace 10 --daemon-patience 3";
+    let job = Train::on("1-2").program("agreeing.py").run(run).submit(&site);
+    let output = || std::fs::read_to_string(site.scratch().join(format!("{job}.out"))).unwrap_or_default();
+    site.until("two ranks", 40.0, || output().contains("with 2 ranks") && site.nodes_of(job).len() == 2);
+    site.rounds_go_by(5);
+    let lead = site.view(job).expect("a job").nodes[0].clone();
+    site.kill_daemon();
+    let main = site.main_job(30, &["--nodes=7", &format!("--exclude={lead}")]);
+    site.starts_within(main, PROMPTLY_SECS);
+    site.until("the lead's rank to save, too", 20.0, || output().contains("[0] saved at"));
+    let since = clock();
+    site.until("the lead's patience to be over", 20.0, || clock() - since > 8.0);
+    assert_eq!(site.queued(job).map(|j| j.state), Some("RUNNING".to_owned()), "{}", output());
+    site.start();
+    site.until("training to go on", 60.0, || {
+        output().lines().last().is_some_and(|line| line.contains("from"))
+    });
+    assert!(!output().contains("with 2 ranks\n[0] from 0 "), "it began again at step 0: {}", output());
+    site.must("alice", &["scancel", &job.to_string()]);
+}
+
+#[test]
 fn a_lead_that_starts_while_the_daemon_is_away_waits() {
     let site = Site::acting();
     let job = Train::on("1-2").run("--grace 10 --daemon-patience 3").submit(&site);

@@ -154,6 +154,11 @@ fn id_text(job: &JobView) -> String {
     }
 }
 
+/// Three significant digits. A small loss keeps its order of magnitude.
+fn format_loss(loss: f64) -> String {
+    if loss != 0.0 && loss.abs() < 0.001 { format!("{loss:.2e}") } else { format_number(loss) }
+}
+
 fn job_lines(job: &JobView) -> Vec<String> {
     let nodes = match job.nodes.as_slice() {
         [] => "no node".to_owned(),
@@ -182,7 +187,7 @@ fn job_lines(job: &JobView) -> Vec<String> {
     progress.extend(job.rate.map(|r| format!("{}/s", format_number(r))));
     progress.extend(job.efficiency.map(|e| format!("{} of proportional scaling", percent::whole_percent(e))));
     progress.extend(job.step.map(|s| format!("step {s}")));
-    progress.extend(job.loss.map(|l| format!("loss {l}")));
+    progress.extend(job.loss.map(|l| format!("loss {}", format_loss(l))));
     lines.push(match (job.samples > 0.0, job.step) {
         (false, None) => "progress: none reported yet".to_owned(),
         _ => format!("progress: {}", progress.join(", ")),
@@ -333,6 +338,12 @@ mod tests {
             nodes: vec![NodeName::from("n1"), NodeName::from("n2")],
             why: "grown".to_owned(),
         }
+    }
+
+    #[test]
+    fn losses_keep_three_digits() {
+        let losses = [1.460805892944336, 0.0000314, 0.0, 12_345.0].map(format_loss);
+        assert_eq!(losses, ["1.46", "3.14e-5", "0", "12.3k"]);
     }
 
     #[test]
