@@ -235,7 +235,7 @@ function marksOf(from, to, width) {
 function drawTimes(map, width) {
   const place = (secs) => ((secs - map.from) / (map.to - map.from)) * width;
   const marks = marksOf(map.from, map.to, width);
-  const shown = marks.filter(([secs]) => Math.abs(place(secs) - place(map.seen)) > 44 && place(secs) > 16 && place(secs) < width - 16);
+  const shown = marks.filter(([secs]) => Math.abs(place(secs) - place(map.seen)) > 52 && place(secs) > 16 && place(secs) < width - 16);
   if (map.seen > map.from && map.seen < map.to) shown.push([map.seen, "now"]);
   at("times").replaceChildren(...shown.map(([secs, words]) => {
     const mark = make("span", words === "now" ? { class: "now" } : {}, words);
