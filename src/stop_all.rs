@@ -35,8 +35,9 @@ need, and nothing else is done. Otherwise Slurm's own commands are run:
 
 To undo: scontrol update PartitionName=infill State=UP.
 
-Root, SlurmUser and Slurm's Administrators may set a partition down. An Operator may not. Then jobs are requeued held, so that \
-they cannot start again, and the command that releases them is printed. A daemon that runs may still start other jobs.
+Root, SlurmUser and Slurm's Administrators may set a partition down. An Operator may not. Then jobs are requeued held, and those \
+that wait are held, so that they cannot start. The command that releases them is printed. A daemon that runs may still start \
+other jobs.
 
 Exit codes: 0 done, 1 a command failed, 2 wrong usage.")]
 pub struct StopAllArgs {
@@ -53,24 +54,27 @@ pub struct StopAllArgs {
 struct HoldingJobs {
     /// Jobs to requeue.
     leads: Vec<String>,
+    /// Jobs that wait and are not held, so that Slurm may start them.
+    waiting: Vec<String>,
     /// Wings to cancel, also those that wait.
     wings: Vec<String>,
 }
 
 impl HoldingJobs {
-    /// Reads the output of `squeue -o '%A|%T|%j'`.
+    /// Reads the output of `squeue -o '%A|%T|%Q|%j'`.
     fn from_squeue(text: &str) -> HoldingJobs {
         let mut found = HoldingJobs::default();
         for line in text.lines() {
-            let mut fields = line.splitn(3, '|');
-            let (Some(id), Some(state), Some(name)) = (fields.next(), fields.next(), fields.next()) else {
-                continue;
-            };
+            let fields: Vec<&str> = line.splitn(4, '|').collect();
+            let [id, state, priority, name] = fields[..] else { continue };
             let id = id.trim().to_owned();
-            if lead_from_wing_name(name.trim()).is_some() {
-                found.wings.push(id);
-            } else if state != "PENDING" && state != "COMPLETING" {
-                found.leads.push(id);
+            match state {
+                _ if lead_from_wing_name(name.trim()).is_some() => found.wings.push(id),
+                // Slurm holds a job by the priority 0.
+                "PENDING" if priority.trim() == "0" => {}
+                "PENDING" => found.waiting.push(id),
+                "COMPLETING" => {}
+                _ => found.leads.push(id),
             }
         }
         found
@@ -79,18 +83,16 @@ impl HoldingJobs {
     /// The commands that take these jobs off their nodes. Where the partition is closed, jobs are not held:
     /// the daemon respects a hold that is not its own, and would leave them held.
     fn commands(&self, is_closed: bool) -> Vec<Vec<String>> {
-        let requeues = self.on_leads(if is_closed { "requeue" } else { "requeuehold" });
+        let verb = if is_closed { "requeue" } else { "requeuehold" };
+        let mut requeues = scontrol_on(verb, &self.leads);
+        if !is_closed {
+            requeues.extend(scontrol_on("hold", &self.waiting));
+        }
         let cancels = self
             .wings
             .chunks(MAX_IDS)
             .map(|ids| std::iter::once("scancel".to_owned()).chain(ids.iter().cloned()).collect());
         requeues.into_iter().chain(cancels).collect()
-    }
-
-    /// `scontrol VERB` on all leads.
-    fn on_leads(&self, verb: &str) -> Vec<Vec<String>> {
-        let words = |ids: &[String]| vec!["scontrol".to_owned(), verb.to_owned(), ids.join(",")];
-        self.leads.chunks(MAX_IDS).map(words).collect()
     }
 
     /// How to undo a stop, in words.
@@ -101,13 +103,21 @@ impl HoldingJobs {
                  scontrol update PartitionName={partition} State=UP"
             );
         }
-        let release: Vec<String> = self.on_leads("release").iter().map(|words| words.join(" ")).collect();
+        let held: Vec<String> = self.leads.iter().chain(&self.waiting).cloned().collect();
+        let release: Vec<String> =
+            scontrol_on("release", &held).iter().map(|words| words.join(" ")).collect();
         let release = if release.is_empty() { "nothing".to_owned() } else { release.join("; ") };
         format!(
-            "Partition {partition} is still up: only root, SlurmUser and Slurm's Administrators may set it down. \
-             The jobs are held. To undo: {release}"
+            "Partition {partition} may still be up: only root, SlurmUser and Slurm's Administrators may set it \
+             down. The jobs are held. To undo: {release}"
         )
     }
+}
+
+/// `scontrol VERB` on these jobs.
+fn scontrol_on(verb: &str, ids: &[String]) -> Vec<Vec<String>> {
+    let words = |ids: &[String]| vec!["scontrol".to_owned(), verb.to_owned(), ids.join(",")];
+    ids.chunks(MAX_IDS).map(words).collect()
 }
 
 /// Stops all malleable jobs.
@@ -129,7 +139,7 @@ pub async fn run(args: StopAllArgs, session: &CliSession) -> CommandResult {
         ["scontrol", "update", &format!("PartitionName={partition}"), "State=DOWN"].map(str::to_owned);
     let is_closed = run_step(&close, args.dry_run).await;
     let mut failed = !is_closed;
-    let list = ["squeue", "-h", "-p", &partition, "-o", "%A|%T|%j"].map(str::to_owned);
+    let list = ["squeue", "-h", "-p", &partition, "-o", "%A|%T|%Q|%j"].map(str::to_owned);
     let jobs = match run_slurm(&list).await {
         Ok(text) => HoldingJobs::from_squeue(&text),
         Err(why) => return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!("{why}"))),
@@ -201,21 +211,23 @@ mod tests {
     fn leads_are_requeued_and_wings_cancelled() {
         let wing = wing_name(JobId(7));
         let text = format!(
-            "7|RUNNING|train|2\n8|PENDING|train\n9|RUNNING|{wing}\n10|PENDING|{wing}\n11|COMPLETING|x\nbroken\n"
+            "7|RUNNING|100|train|2\n8|PENDING|0|train\n9|RUNNING|100|{wing}\n10|PENDING|100|{wing}\n\
+             11|COMPLETING|100|x\n12|PENDING|100|train\nbroken\n"
         );
         let jobs = HoldingJobs::from_squeue(&text);
         let joined = |commands: Vec<Vec<String>>| -> Vec<String> {
             commands.iter().map(|words| words.join(" ")).collect()
         };
         assert_eq!(joined(jobs.commands(true)), ["scontrol requeue 7", "scancel 9 10"]);
-        assert_eq!(joined(jobs.commands(false)), ["scontrol requeuehold 7", "scancel 9 10"]);
+        let unclosed = ["scontrol requeuehold 7", "scontrol hold 12", "scancel 9 10"];
+        assert_eq!(joined(jobs.commands(false)), unclosed);
         assert!(jobs.way_back("infill", true).ends_with("PartitionName=infill State=UP"));
-        assert!(jobs.way_back("infill", false).ends_with("To undo: scontrol release 7"));
+        assert!(jobs.way_back("infill", false).ends_with("To undo: scontrol release 7,12"));
     }
 
     #[test]
     fn long_lists_are_split() {
-        let text: String = (1..=250).map(|id| format!("{id}|RUNNING|train\n")).collect();
+        let text: String = (1..=250).map(|id| format!("{id}|RUNNING|100|train\n")).collect();
         let lengths: Vec<usize> = HoldingJobs::from_squeue(&text)
             .commands(true)
             .iter()

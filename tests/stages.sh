@@ -173,6 +173,7 @@ show_failures() {
     ((${#texts[@]})) || return 0
     awk -v most=20 '
         /^---- .* stdout ----$/ { test = $2; left = 0 }
+        test != "" && /^Error: / { if (++shown <= most) print "  " test "\n      " substr($0, 1, 300); test = "" }
         test != "" && /panicked at / { if (++shown <= most) { print "  " test; left = 2 }; test = ""; next }
         left > 0 { print "      " substr($0, 1, 300); left-- }
         END { if (shown > most) print "  and " shown - most " more" }' "${texts[@]}" >"$RECORD/failures"

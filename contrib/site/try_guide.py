@@ -37,8 +37,9 @@ BLOCK = re.compile(
 )
 
 #: Each block is a shell of its own. As in the reader's shell, the number of the job stays known.
-KEEP_BEFORE = "[ ! -e .job ] || . ./.job\n"
-KEEP_AFTER = '[ -z "${job-}" ] || declare -p job >.job\n'
+KEEP_JOB = """[ ! -e .job ] || . ./.job
+trap '[ -z "${job-}" ] || declare -p job >.job' EXIT
+"""
 
 #: Time for a command, for what a block waits for, and for a background command to begin, seconds.
 COMMAND_SECS, UNTIL_SECS, BEGIN_SECS = 300.0, 420.0, 4.0
@@ -74,7 +75,7 @@ class Trial:
         if not options.user:
             return ["bash", "-eu", "-o", "pipefail", "-c", f"{self.functions}\n{text}"]
         settings = "".join(f"export {shlex.quote(setting)}\n" for setting in options.env)
-        inside = f"cd {shlex.quote(options.folder)}\n{settings}{KEEP_BEFORE}{text}\n{KEEP_AFTER}"
+        inside = f"cd {shlex.quote(options.folder)}\n{settings}{KEEP_JOB}{text}"
         return [MINICLUSTER, "exec", "--user", options.user, "--", "bash", "-eu", "-o", "pipefail", "-c", inside]
 
     def _run(self, text: str) -> tuple[int, str]:

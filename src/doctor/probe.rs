@@ -160,6 +160,7 @@ async fn check_site(config: &Config, scontrol: &str) -> Vec<Finding> {
         let on_cpus = config.nodes.cpus > 0;
         findings.extend(partitions.iter().flat_map(|all| partition::check_memory(all, name, on_cpus)));
     }
+    let site_secs = conf.as_ref().map_or(0, SlurmConf::exempt_secs);
     match command::run_command("sacctmgr", &["-nP", "show", "qos", accounting::QOS_FIELDS], "").await {
         Ok(text) => {
             let preemption = match &conf {
@@ -173,10 +174,12 @@ async fn check_site(config: &Config, scontrol: &str) -> Vec<Finding> {
             }
             let all = accounting::parse_qos(&text);
             findings.extend(accounting::check_qos(&all, &qos, preemption));
-            let site_secs = conf.as_ref().map_or(0, SlurmConf::exempt_secs);
             findings.extend(accounting::check_exempt_time(&all, &qos, site_secs));
         }
-        Err(why) => findings.push(unchecked_finding("qos", why)),
+        Err(why) => {
+            findings.push(unchecked_finding("qos", why));
+            findings.extend(accounting::check_exempt_time(&[], &qos, site_secs));
+        }
     }
     findings.extend(check_shared_limits(scontrol, &qos).await);
     findings

@@ -138,10 +138,13 @@ fn the_emergency_stop_needs_no_daemon() {
     assert_eq!(stopped.status.code(), Some(1), "{said}");
     let release = said.split("To undo: ").nth(1).map(str::trim).expect("a way back");
     assert_eq!(release, format!("scontrol release {job}"), "{said}");
-    site.until("the job to be held", 40.0, || site.queued(job).is_some_and(|row| !row.runs()));
+    let state = || site.run("root", &["squeue", "--noheader", "--format=%T %Q", &format!("--jobs={job}")]);
+    site.until("the job to be held", 40.0, || state().trim() == "PENDING 0");
     site.must("infill", &["scontrol", "release", &job.to_string()]);
     site.start();
     site.until_trains_on(job, 4, 90.0);
+    let lost = site.diary(job).lost();
+    assert!(lost.iter().all(|steps| *steps <= 1), "{lost:?}");
     // A daemon that hangs.
     site.freeze_daemon();
     let said = site.must("root", &["infill", "stop-all", "--dry-run"]);

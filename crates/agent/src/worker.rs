@@ -258,12 +258,9 @@ impl Worker {
         let Some((generation, _)) = self.running.take() else { return };
         self.report_progress(generation);
         let was_released = self.is_leaving() || self.live.was_released();
-        let was_asked = ended.exit.asked || was_released;
-        // Ranks that save together all leave if one of them is asked to. That is not the end of the training.
-        let left_with_others = ended.exit.code == 0 && self.tally.saved_at().is_some();
-        let exit = CommandExit { asked: was_asked || left_with_others, ..ended.exit };
+        let exit = CommandExit { asked: ended.exit.asked || was_released, ..ended.exit };
         let took = Duration::try_from_secs_f64(ended.stop_secs).unwrap_or_default();
-        if was_asked && !exit.killed {
+        if exit.asked && !exit.killed {
             self.absence.limit.record_stop(took);
         }
         tracing::info!(
@@ -286,7 +283,7 @@ impl Worker {
         let event = AgentEvent::Stopped { generation, exit, stop_secs, port: free_port() };
         let asked_at = Instant::now() - took;
         let saved = self.tally.saved_at().and_then(|t| t.checked_duration_since(asked_at.into_std()));
-        let stopped = was_asked.then_some((saved.map(|s| s.as_secs_f64()), ended.stop_secs));
+        let stopped = exit.asked.then_some((saved.map(|s| s.as_secs_f64()), ended.stop_secs));
         self.startup = StartupTimes { stopped, idle_since: Instant::now(), next: None };
         self.link.set_running_generation(None);
         self.outbox.push(event.clone());

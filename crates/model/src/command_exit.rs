@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct CommandExit {
     /// The exit code. As in a shell, 128 + signal if a signal killed it.
     pub code: i32,
-    /// Whether the agent had asked it to stop, with the rescale signal or Slurm's SIGTERM, or it has left
-    /// together with a rank on another node that was asked.
+    /// Whether the agent had asked it to stop (with the rescale signal or Slurm's SIGTERM).
     pub asked: bool,
     /// Whether it was killed after the grace time. Work since its last checkpoint is then lost.
     pub killed: bool,

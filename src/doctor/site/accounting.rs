@@ -110,13 +110,18 @@ pub fn check_qos(all: &[QosRecord], name: &str, preemption: PreemptionSource) ->
 /// Checks whether a malleable job that has just started can be preempted. `site_secs` is slurm.conf's
 /// PreemptExemptTime, which holds for a QOS without its own.
 pub fn check_exempt_time(all: &[QosRecord], name: &str, site_secs: u64) -> Option<Finding> {
-    let own_secs = all.iter().find(|q| q.name.eq_ignore_ascii_case(name)).and_then(|q| q.exempt_secs);
+    let qos = all.iter().find(|q| q.name.eq_ignore_ascii_case(name));
+    let own_secs = qos.and_then(|q| q.exempt_secs);
     let secs = own_secs.unwrap_or(site_secs);
     let whose = if own_secs.is_some() { format!(" of QOS {name}") } else { String::new() };
     let what = format!(
         "PreemptExemptTime{whose} is {secs} s: a main job waits that long for a malleable job that has just started"
     );
-    (secs > 0).then(|| Finding::warn("preempt", what, modify_command(name, "preemptexempttime=0")))
+    let fix = match qos {
+        Some(_) => modify_command(name, "preemptexempttime=0"),
+        None => "set PreemptExemptTime=0 in slurm.conf".to_owned(),
+    };
+    (secs > 0).then(|| Finding::warn("preempt", what, fix))
 }
 
 fn modify_command(qos: &str, setting: &str) -> String {
@@ -265,6 +270,8 @@ mod tests {
         assert_eq!(found("", 0), None);
         assert_eq!(found("00:00:00", 87_000), None, "the QOS's own time counts");
         let waits = "a main job waits that long for a malleable job that has just started";
+        let unknown = check_exempt_time(&[], "infill", 60).and_then(|finding| finding.fix);
+        assert_eq!(unknown.as_deref(), Some("set PreemptExemptTime=0 in slurm.conf"));
         assert_eq!(found("", 87_000), Some(format!("PreemptExemptTime is 87000 s: {waits}")));
         assert_eq!(found("00:02:00", 0), Some(format!("PreemptExemptTime of QOS infill is 120 s: {waits}")));
     }

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from typing import Optional, SupportsFloat
 
 from ._version import __version__
 
 #: The weights that the agent accepts.
 LEAST_WEIGHT, MOST_WEIGHT = 0.1, 10.0
+
+#: How long the report that a checkpoint was saved is tried again, if the agent is behind, seconds.
+REPORT_SECS = 1.0
 
 _socket: Optional[socket.socket] = None
 
@@ -60,10 +64,12 @@ def report(
 
 
 def report_saved(secs: float) -> None:
-    """Tells the agent how long saving took, in seconds."""
+    """Tells the agent how long saving took, in seconds. Tries for a while if the agent is behind."""
     if "INFILL_PROGRESS" in os.environ:
+        give_up_at = time.monotonic() + REPORT_SECS
         # An agent that does not know the key still finds one that it knows.
-        _send(["samples=0", f"saved={secs:.6f}"])
+        while not _send(["samples=0", f"saved={secs:.6f}"]) and time.monotonic() < give_up_at:
+            time.sleep(0.02)
 
 
 def _send(words: list[str]) -> bool:

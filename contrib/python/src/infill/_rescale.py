@@ -91,9 +91,12 @@ class Rescale:
         """Waits for all ranks, reports how long saving took, and exits; does nothing if they have not agreed to."""
         if self._agreed_at is None:
             return
-        if self._agreement:
-            self._agreement.wait()
-        report_saved(time.monotonic() - self._agreed_at)
+        try:
+            if self._agreement:
+                self._agreement.wait()
+        finally:
+            # An agent without a daemon takes an exit without this report for the end of the training.
+            report_saved(time.monotonic() - self._agreed_at)
         self.depart()
 
     def depart(self) -> NoReturn:

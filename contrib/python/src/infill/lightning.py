@@ -129,8 +129,10 @@ class InfillCallback(Callback):  # type: ignore[misc]
         """Called when Lightning has taken the signals, without a sanity check."""
         RESCALE.listen()
         self._step = trainer.global_step
-        # With the usual sampler, an epoch has another number of steps at each size.
-        total = trainer.estimated_stepping_batches if self._batches else trainer.max_steps
+        # With the usual sampler, an epoch has another number of steps at each size. With several optimizers, Lightning
+        # counts more steps than batches.
+        counts_batches = self._batches and pl_module.automatic_optimization
+        total = trainer.estimated_stepping_batches if counts_batches else trainer.max_steps
         self._total = total if 0 < total < float("inf") else None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:

@@ -90,7 +90,7 @@ async fn a_lead_that_has_left_with_a_wing_is_not_done() {
     daemon.set_away(false);
     clock.advance_by(HEARS).await;
     drop(clock);
-    assert_eq!(daemon.stopped(1).await.0, CommandExit { code: 0, asked: true, killed: false });
+    assert_eq!(daemon.stopped(1).await.0, CommandExit { code: 0, asked: false, killed: false });
     subject.task.abort();
 }
 

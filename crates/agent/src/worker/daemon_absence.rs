@@ -120,7 +120,11 @@ impl Worker {
         }
         match &self.ended {
             _ if !self.is_lead() => self.exit = Some(0),
-            Some((_, _, exit)) if !exit.asked && exit.code == 0 => self.exit = Some(0),
+            // Ranks that save together all leave if one of them is asked to. So a save is not the end of the
+            // training.
+            Some((_, _, exit)) if !exit.asked && exit.code == 0 && self.tally.saved_at().is_none() => {
+                self.exit = Some(0);
+            }
             // A failure may be the command's own, or the consequence of a lost worker.
             _ if self.config.alone.is_some() => {
                 if matches!(self.absence.alone, AloneState::No) {

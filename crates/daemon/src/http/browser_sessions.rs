@@ -81,8 +81,8 @@ pub(crate) async fn revoke_sessions(
     }
     // What has this name ends also without an answer of the name service.
     let sessions = end_sessions_of(&context, known_owner, name).await?;
-    owner.map_err(|e| auth::name_service_silent(&e))?;
     tracing::info!(%uid, user = ?request.user, sessions, "browser sessions were revoked");
+    owner.map_err(|e| auth::name_service_silent(&e))?;
     Ok(Json(RevokedSessions { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) }))
 }
 

@@ -37,6 +37,7 @@ pub(crate) async fn forget_user(
         return Err(RequestDenial::new(StatusCode::UNPROCESSABLE_ENTITY, what));
     }
     refuse_active_user(&context, &name)?;
+    // Without an answer, rows that only a uid names would stay.
     let uid_to_forget = look_up_uid(&name).await.map_err(|e| auth::name_service_silent(&e))?;
     // Rows that wait would be written after the deletion.
     write_history(&context).await?;
@@ -58,7 +59,6 @@ pub(crate) async fn forget_user(
     }))
 }
 
-/// Rows that only a uid names would stay, and the answer would claim that there is no account.
 /// Forgets that the user gave the order in force.
 async fn forget_order_giver(context: &DaemonContext, user: &UserToForget) -> Result<(), StoreError> {
     let uid = user.uid.map(|uid| uid.to_string());

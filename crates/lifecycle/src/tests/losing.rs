@@ -1,6 +1,7 @@
 //! Preemption, failures and nodes that die.
 
 use crate::effect::Effect;
+use crate::job_lifecycle::JobLifecycle;
 use crate::phase::JobPhase;
 use crate::settings::RETRY_SECS;
 use infill_model::{AgentEvent, CommandExit, Directive, FaultSource, JobId, MalleableState};
@@ -133,6 +134,24 @@ fn the_job_is_done_when_the_command_has_ended_everywhere() {
     r.observe();
     assert_eq!(r.m.phase, JobPhase::Ended);
     assert!(r.m.held_nodes(r.now).is_empty() && r.slurm.is_empty());
+}
+
+#[test]
+fn an_end_beside_a_lost_member_is_not_the_end_of_the_job() {
+    // Without the daemon a wing was lost, and the command has ended with code 0 on the lead: ranks that save
+    // together all leave if one of them is asked to.
+    let mut r = running("1-8", &[1, 2]);
+    r.m = JobLifecycle::from_record(r.m.to_record()).unwrap();
+    r.m.resume_after_restart(r.now);
+    r.slurm.retain(|_, nodes| !nodes.contains(&n(2)));
+    r.agents.clear();
+    r.say_hello();
+    r.observe();
+    r.stopped(&n(1), 1, CommandExit { code: 0, asked: false, killed: false });
+    r.target(&[1]);
+    r.run();
+    assert_eq!(r.started.last().unwrap(), &["n1"]);
+    assert_eq!(r.m.counts.restarts, 0);
 }
 
 #[test]

@@ -173,7 +173,7 @@ impl fmt::Display for ObservationReport {
             100.0 * total.harvested_share(),
             counted_noun(u64::from(self.shadow_jobs), "shadow job"),
             counted_noun(u64::from(self.max_nodes), "node"),
-            counted_noun(u64::from(total.rescales), "rescale")
+            counted_noun(total.rescales, "rescale")
         )?;
         writeln!(
             f,
