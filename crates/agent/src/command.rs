@@ -334,7 +334,9 @@ impl CommandSupervisor {
                 tracing::warn!("{why}");
             }
         }
-        self.killed |= self.asked_at.is_some();
+        // On a starved node, the command may have ended without our knowledge.
+        let lives = self.remote.is_some() || self.processes.any_alive().await;
+        self.killed |= self.asked_at.is_some() && lives;
         self.kill_at = None;
         self.signal_all(libc::SIGKILL).await;
     }
