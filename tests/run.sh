@@ -400,10 +400,12 @@ run_all() {
     use_neighbour
     use_optuna
     begin "beside" all_lane
-    cluster_stages --skip load:: --skip "$MEASURES"
+    cluster_stages --skip load:: --skip "$MEASURES" --skip frameworks::
     finish "beside" || true
     # These tests measure, so nothing runs beside them.
     stage "load, alone" run_with_retry cluster_tests load load:: "$MEASURES" || true
+    # Four interpreters that import a framework take twenty minutes beside other tests, and one minute alone.
+    RUST_TEST_THREADS=1 stage "frameworks, alone" run_with_retry cluster_tests frameworks frameworks:: || true
     stage "skips" check_skips || true
 }
 
