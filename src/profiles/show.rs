@@ -10,7 +10,7 @@ use super::selection::{self, SelectionArgs};
 use crate::session::CliSession;
 use infill_advisor::SizeEstimate;
 use infill_api::{ProfileView, ProfilesView, SCHEMA_VERSION};
-use infill_model::{BatchMode, ChangeCost, Profile, SizePoint, Spread, duration};
+use infill_model::{BatchMode, ChangeCost, NodeCount, Profile, SizePoint, Spread, duration};
 use infill_present::{
     charts::{CurveFigure, draw_curves, profile_title, replace_control_chars},
     exit::{CommandFailure, CommandResult, ProgramExit},
@@ -212,7 +212,7 @@ fn placement_lines(profile: &Profile) -> Vec<String> {
 }
 
 fn spread_line(nodes: u32, spread: Spread, what: &str) -> Option<String> {
-    let size = output::counted_noun(u64::from(nodes), "node");
+    let size = NodeCount(nodes);
     match spread {
         Spread::Near => None,
         Spread::Across => Some(format!("{size}: measured only on several {what}")),

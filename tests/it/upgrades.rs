@@ -159,7 +159,8 @@ fn a_backup_of_a_database_in_use_is_whole_and_takes_its_place() {
     let site = Site::acting();
     let job = Train::on("1-2").run("--profile bert").submit(&site);
     site.until_trains_on(job, 2, 40.0);
-    let known = |site: &Site| site.run("root", &["infill", "profiles", "list", "--noheader"]).contains("bert");
+    let known =
+        |site: &Site| site.run("root", &["infill", "profiles", "list", "--noheader"]).contains("bert");
     site.until("a profile", 60.0, || known(&site));
     site.must("infill", &["sh", "-c", command("sqlite3 ")]);
     let check = ["sqlite3", "/var/lib/infill/backup.db", "PRAGMA integrity_check"];

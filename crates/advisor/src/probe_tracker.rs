@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::job_input::JobInput;
 use infill_model::{
-    ExecPlan, JobId, Profile, ProfileKey, RescaleCosts, UnixTime, config::AdvisorConfig, counted_noun,
+    ExecPlan, JobId, NodeCount, Profile, ProfileKey, RescaleCosts, UnixTime, config::AdvisorConfig,
 };
 
 /// Most seconds of a probe from its first step, if it is not exact enough before.
@@ -35,7 +35,7 @@ pub struct ProbeAim {
 /// For people. Names plan and type only where the plan is not the default one.
 impl fmt::Display for ProbeAim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&counted_noun(u64::from(self.nodes), "node"))?;
+        write!(f, "{}", NodeCount(self.nodes))?;
         let plan = &self.key.exec_plan;
         if *plan == ExecPlan::default() {
             Ok(())

@@ -333,10 +333,9 @@ impl CommandSupervisor {
             if let Some(why) = handling.and_then(|how| explain_kill(how, self.signal, asked_at.elapsed())) {
                 tracing::warn!("{why}");
             }
+            // On a starved node, the command may have ended without our knowledge.
+            self.killed = handling.is_some() || self.remote.is_some();
         }
-        // On a starved node, the command may have ended without our knowledge.
-        let lives = self.remote.is_some() || self.processes.any_alive().await;
-        self.killed |= self.asked_at.is_some() && lives;
         self.kill_at = None;
         self.signal_all(libc::SIGKILL).await;
     }

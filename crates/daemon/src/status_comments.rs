@@ -9,7 +9,7 @@ use super::context::DaemonContext;
 use super::redaction::{ApiReader, RedactionFilter};
 use super::state::DaemonState;
 use infill_lifecycle::{JobLifecycle, JobPhase};
-use infill_model::{JobId, MalleableState, PrivateData, comment_with_status};
+use infill_model::{JobId, MalleableState, NodeCount, PrivateData, comment_with_status};
 use infill_slurm::SlurmError;
 
 /// Most comments that are written after one round. Each costs slurmctld two requests.
@@ -84,8 +84,7 @@ fn job_status(state: &DaemonState, lifecycle: &JobLifecycle) -> Option<String> {
         MalleableState::Running => {
             let JobPhase::Running { members } = &lifecycle.phase else { return None };
             let nodes = lifecycle.generation_node_count(members.len());
-            let s = if nodes == 1 { "" } else { "s" };
-            Some(format!("trains on {nodes} node{s} of {}", lifecycle.allowed_sizes()))
+            Some(format!("trains on {} of {}", NodeCount(nodes), lifecycle.allowed_sizes()))
         }
         _ => None,
     }

@@ -1,6 +1,6 @@
 //! The end of a generation: which members have stopped, which are given up, and what follows.
 
-use infill_model::{CommandExit, NodeName, UnixTime, counted_noun};
+use infill_model::{CommandExit, NodeCount, NodeName, UnixTime, counted_noun};
 
 use super::effect::{MemoryOverflow, StepOutcome};
 use super::job_lifecycle::JobLifecycle;
@@ -175,7 +175,7 @@ impl JobLifecycle {
         format!(
             "execution plan {} does not fit into memory on {}",
             self.generation.exec_plan.0,
-            counted_noun(nodes as u64, "node")
+            NodeCount(nodes)
         )
     }
 

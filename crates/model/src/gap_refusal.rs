@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{JobId, NodeState, UnixTime, WindowCause, counted_noun};
+use super::{JobId, NodeCount, NodeState, UnixTime, WindowCause, counted_noun};
 
 /// Why a node of the malleable partition is not usable. Every round makes one for each busy node of the
 /// machine, so it holds no sentence. In JSON it is a sentence, which is read back as [`GapRefusal::Said`].
@@ -108,7 +108,7 @@ impl fmt::Display for GapRefusal {
                 write!(f, "not used until {until}: this is a blackout (safety.blackouts)")
             }
             GapRefusal::AboveNodeLimit { max } => {
-                let nodes = counted_noun(u64::from(*max), "node");
+                let nodes = NodeCount(*max);
                 write!(f, "not used: malleable jobs have at most {nodes} (safety.max_nodes)")
             }
             GapRefusal::Said(why) => f.write_str(why),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{UnixTime, counted_noun};
+use super::{NodeCount, UnixTime};
 
 /// Who holds a job in Slurm's queue. While malleable jobs wait, infill itself holds them. That is not a hold
 /// in this sense.
@@ -94,7 +94,7 @@ impl StartBlocker {
             StartBlocker::UserNodeLimit { max, needs } => format!(
                 "waits for its owner's other jobs: together they may hold {}, and it needs {needs} \
                  (safety.max_nodes_a_user)",
-                counted_noun(u64::from(*max), "node")
+                NodeCount(*max)
             ),
             StartBlocker::Dependency(part) => format!("waits for its dependency {part}"),
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DEFAULT_MEMORY, is_unset, list_contains};
 use crate::doctor::finding::Finding;
-use infill_model::{LendingMode, counted_noun};
+use infill_model::{LendingMode, NodeCount};
 
 /// The settings of a partition: its `Key=value` words.
 pub type PartitionSettings = BTreeMap<String, String>;
@@ -43,9 +43,7 @@ pub fn check_partition(all: &[PartitionSettings], name: &str, qos: &str, lend: L
     let nodes = get_setting(ours, "TotalNodes");
     let mut findings = vec![match nodes.parse::<u64>() {
         Ok(0) | Err(_) => Finding::error("partition", format!("partition {name} has no nodes"), fix),
-        Ok(count) => {
-            Finding::ok("partition", format!("partition {name} has {}", counted_noun(count, "node")))
-        }
+        Ok(count) => Finding::ok("partition", format!("partition {name} has {}", NodeCount(count))),
     }];
     findings.extend(check_setting(
         ours,

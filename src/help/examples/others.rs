@@ -72,7 +72,7 @@ pub const EXAMPLES: &[CommandExamples] = &[
     CommandExamples {
         command: "infill history forget",
         examples: &[
-            example("All that names ann, after her last job has ended", "infill history forget --user ann"),
+            example("All that names ann, after ann's last job has ended", "infill history forget --user ann"),
             example("The same, with the numbers as JSON", "infill history forget --user ann --json"),
         ],
     },

@@ -11,7 +11,7 @@ use super::super::rate_estimator::WayToRun;
 use super::super::scaling::ScalingModel as _;
 use super::super::use_horizon::UseHorizon;
 use super::JobAdvisor;
-use infill_model::{JobId, NodeType, Profile, ProfileKey, RescaleCosts, UnixTime, counted_noun};
+use infill_model::{JobId, NodeCount, NodeType, Profile, ProfileKey, RescaleCosts, UnixTime};
 
 impl JobAdvisor {
     /// Runs one round: notes the supply of nodes, gives up probes that are late, and begins new ones.
@@ -61,7 +61,7 @@ impl JobAdvisor {
         };
         if !self.is_measured(&input.key, present) {
             return if self.meters.has_reports(input.job) {
-                format!("measures its rate on {}", counted_noun(u64::from(present), "node"))
+                format!("measures its rate on {}", NodeCount(present))
             } else {
                 "reports no progress, so nothing can be learned".to_owned()
             };

@@ -32,6 +32,17 @@ fn ends_with(code: i32) -> String {
     )
 }
 
+/// The daemon goes away, and then the command ends. The agent has a few looks at that.
+async fn end_while_away(daemon: &FakeDaemon, subject: &Subject) -> StoppedClock {
+    subject.says("ready").await;
+    daemon.set_away(true);
+    std::fs::write(subject.dir.path().join("go"), "").unwrap();
+    subject.says("over").await;
+    let clock = StoppedClock::stop();
+    clock.advance_by(A_FEW_LOOKS).await;
+    clock
+}
+
 /// Fake programs of Slurm's with these answers, which take no node back. All other calls are logged in
 /// `site`.
 fn slurm(site: &Path, squeue: &str) -> SlurmPrograms {
@@ -59,12 +70,7 @@ async fn a_lead_that_is_done_and_a_wing_leave_without_the_daemon() {
     for (role, code) in [(AgentRole::Lead, 0), (AgentRole::Wing { lead: LEAD }, 5)] {
         let daemon = FakeDaemon::start(run(1)).await;
         let subject = Subject::start(&daemon, role, "--daemon-patience=0", &ends_with(code), |_| None);
-        subject.says("ready").await;
-        daemon.set_away(true);
-        std::fs::write(subject.dir.path().join("go"), "").unwrap();
-        subject.says("over").await;
-        let clock = StoppedClock::stop();
-        clock.advance_by(A_FEW_LOOKS).await;
+        let clock = end_while_away(&daemon, &subject).await;
         drop(clock);
         assert_eq!(subject.code().await, 0);
     }
@@ -80,12 +86,7 @@ print("over", flush=True)'"#;
 async fn a_lead_that_has_left_with_a_wing_is_not_done() {
     let daemon = FakeDaemon::start(run(1)).await;
     let subject = Subject::lead(&daemon, "--daemon-patience=0", LEAVES_WITH_OTHERS);
-    subject.says("ready").await;
-    daemon.set_away(true);
-    std::fs::write(subject.dir.path().join("go"), "").unwrap();
-    subject.says("over").await;
-    let clock = StoppedClock::stop();
-    clock.advance_by(A_FEW_LOOKS).await;
+    let clock = end_while_away(&daemon, &subject).await;
     assert!(!subject.task.is_finished(), "it has left");
     daemon.set_away(false);
     clock.advance_by(HEARS).await;
@@ -98,12 +99,7 @@ async fn a_lead_that_has_left_with_a_wing_is_not_done() {
 async fn a_failure_without_the_daemon_waits_for_it() {
     let daemon = FakeDaemon::start(run(1)).await;
     let subject = Subject::lead(&daemon, "--daemon-patience=0", &ends_with(5));
-    subject.says("ready").await;
-    daemon.set_away(true);
-    std::fs::write(subject.dir.path().join("go"), "").unwrap();
-    subject.says("over").await;
-    let clock = StoppedClock::stop();
-    clock.advance_by(A_FEW_LOOKS).await;
+    let clock = end_while_away(&daemon, &subject).await;
     assert!(!subject.task.is_finished(), "it has left");
     daemon.set_away(false);
     clock.advance_by(HEARS).await;

@@ -68,7 +68,7 @@ fn cluster(owner: u32, other: u32) -> FakeSlurm {
     slurm
 }
 
-pub(in crate::http) struct Daemon {
+pub(in crate::http) struct TestDaemon {
     pub(in crate::http) context: Arc<DaemonContext>,
     slurm: Arc<FakeSlurm>,
     url: String,
@@ -76,12 +76,12 @@ pub(in crate::http) struct Daemon {
     tickets: BTreeMap<&'static str, String>,
 }
 
-impl Daemon {
-    pub(in crate::http) async fn start(read: ReadAccess) -> Daemon {
-        Daemon::configured(|config| config.http.read = read).await
+impl TestDaemon {
+    pub(in crate::http) async fn start(read: ReadAccess) -> TestDaemon {
+        TestDaemon::configured(|config| config.http.read = read).await
     }
 
-    async fn configured(configure: impl FnOnce(&mut Config)) -> Daemon {
+    async fn configured(configure: impl FnOnce(&mut Config)) -> TestDaemon {
         infill_slurm::install_crypto();
         let [owner, other] = [uid_of(OWNER).await.unwrap(), uid_of(OTHER).await.unwrap()];
         let slurm = Arc::new(cluster(owner.0, other.0));
@@ -109,7 +109,7 @@ impl Daemon {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = with_checked_answers(crate::http::build_router(context.clone()));
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Daemon { context, slurm, url, http: reqwest::Client::new(), tickets: BTreeMap::new() }
+        TestDaemon { context, slurm, url, http: reqwest::Client::new(), tickets: BTreeMap::new() }
     }
 
     /// Sends a request. Each reader proves their identity once, and sends the ticket afterwards.
@@ -209,7 +209,7 @@ fn settings() -> Vec<PrivateData> {
     lists.map(PrivateData::parse).to_vec()
 }
 
-async fn check_readers(daemon: &mut Daemon, open: bool) {
+async fn check_readers(daemon: &mut TestDaemon, open: bool) {
     let readers = ROUTES.iter().filter(|r| matches!(r.access, RouteAccess::Reads | RouteAccess::Computes));
     for route in readers {
         let (asked, secrets) =
@@ -244,7 +244,7 @@ async fn check_readers(daemon: &mut Daemon, open: bool) {
 #[tokio::test]
 async fn readers_see_what_private_data_leaves_them() {
     for (read, open) in [(ReadAccess::Proof, false), (ReadAccess::Open, true)] {
-        let mut daemon = Daemon::start(read).await;
+        let mut daemon = TestDaemon::start(read).await;
         check_readers(&mut daemon, open).await;
         assert_eq!(daemon.tickets.len(), 4, "one proof each");
     }
@@ -252,7 +252,7 @@ async fn readers_see_what_private_data_leaves_them() {
 
 #[tokio::test]
 async fn all_other_routes_name_no_user_to_anonymous_clients() {
-    let mut daemon = Daemon::start(ReadAccess::Open).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Open).await;
     daemon.keep_private(PrivateData::default());
     for route in ROUTES {
         let answer = match route.access {
@@ -311,7 +311,7 @@ pub(in crate::http) fn posted(path: &str, who: ReaderKind) -> Option<serde_json:
 
 #[tokio::test]
 async fn only_owners_and_administrators_change_anything() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     daemon.slurm.launch_job(JobId(424_201), &NodeName::new("n1"), 10).await.unwrap();
     let mut tables = Vec::new();
     for private in settings() {
@@ -359,7 +359,7 @@ async fn only_owners_and_administrators_change_anything() {
 
 #[tokio::test]
 async fn hidden_jobs_and_nodes_are_counted() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::parse("jobs,nodes"));
     let hidden = |body: &str| serde_json::from_str::<serde_json::Value>(body).unwrap()["hidden"].clone();
     let (_, status) = daemon.get(ReaderKind::Other, paths::STATUS).await;
@@ -375,7 +375,7 @@ async fn hidden_jobs_and_nodes_are_counted() {
 
 #[tokio::test]
 async fn a_proof_for_reading_is_accepted_only_for_reading() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::default());
     let get = async |headers: &[(&str, &str)]| {
         let request = daemon.http.get(format!("{}{}", daemon.url, paths::STATUS));
@@ -393,7 +393,7 @@ async fn a_proof_for_reading_is_accepted_only_for_reading() {
 
 #[tokio::test]
 async fn until_slurm_answers_everything_is_private() {
-    let mut daemon = Daemon::start(ReadAccess::Open).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Open).await;
     let (_, before) = daemon.get(ReaderKind::Other, paths::STATUS).await;
     assert!(!before.contains(HiddenFact::Job.word()), "{before}");
     daemon.slurm.set_privacy(PrivacyRules::default());

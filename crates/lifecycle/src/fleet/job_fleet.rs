@@ -15,8 +15,8 @@ use crate::{
     TargetContext,
 };
 use infill_model::{
-    GapSet, GenerationRecord, JobId, JobPlan, LeadRecord, LendingMode, LendingRules, NodeName, NodeStrike,
-    RoundReport, UnixTime, WindowEnd, WorkerShare, config::Config, counted_noun,
+    GapSet, GenerationRecord, JobId, JobPlan, LeadRecord, LendingMode, LendingRules, NodeCount, NodeName,
+    NodeStrike, RoundReport, UnixTime, WindowEnd, WorkerShare, config::Config,
 };
 
 /// Before start times are measured, a wing that Slurm shows running may take this many times as long as a
@@ -297,7 +297,7 @@ impl JobFleet {
             out.add_note(Level::INFO, job, note);
         }
         if let Some((generation, nodes, why)) = outcome.started {
-            let count = counted_noun(nodes.len() as u64, "node");
+            let count = NodeCount(nodes.len());
             let text = format!("generation {generation} begins on {count}: {why}");
             out.add_note(Level::INFO, job, text);
             entry.details.rates.clear();

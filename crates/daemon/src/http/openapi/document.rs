@@ -9,9 +9,9 @@ use crate::http::route_access::RouteAccess;
 use crate::http::routes::{ApiRoute, ROUTES};
 use infill_api::{ErrorBody, SCHEMA_VERSION, routes as paths};
 
-use super::operations::{Content, Operation, operations};
-use super::schemas::Schemas;
-use super::security::{Proof, answer_headers, parameters, schemes};
+use super::operations::{AnswerContent, ApiOperation, operations};
+use super::schemas::SchemaCollector;
+use super::security::{RequiredProof, answer_headers, parameters, schemes};
 
 /// The files of the web page, which the document leaves out.
 const PAGE_FILES: [&str; 3] = [paths::PAGE, paths::PAGE_SCRIPT, paths::PAGE_STYLE];
@@ -73,7 +73,7 @@ pub(in crate::http) fn access_word(access: RouteAccess) -> &'static str {
 ///
 /// If a route has no operation, or an operation no route.
 pub(in crate::http) fn build_document() -> Value {
-    let mut schemas = Schemas::new();
+    let mut schemas = SchemaCollector::new();
     let error = schemas.answer::<ErrorBody>();
     let mut operations = operations(&mut schemas);
     let mut statuses = BTreeSet::new();
@@ -131,7 +131,7 @@ fn tags() -> Value {
 }
 
 /// Statuses with which a route may refuse a request.
-fn denials(route: &ApiRoute, operation: &Operation) -> BTreeSet<u16> {
+fn denials(route: &ApiRoute, operation: &ApiOperation) -> BTreeSet<u16> {
     let mut statuses = BTreeSet::from(BROWSER_DENIALS);
     if route.access != RouteAccess::Open {
         statuses.extend(LEADER_DENIALS);
@@ -143,9 +143,9 @@ fn denials(route: &ApiRoute, operation: &Operation) -> BTreeSet<u16> {
     statuses
 }
 
-fn to_json(route: &ApiRoute, operation: Operation, denials: &BTreeSet<u16>) -> Value {
-    let Operation { id, mut parameters, body, answers, proof, purpose, notes, .. } = operation;
-    let proof = proof.unwrap_or(Proof::for_access(route.access));
+fn to_json(route: &ApiRoute, operation: ApiOperation, denials: &BTreeSet<u16>) -> Value {
+    let ApiOperation { id, mut parameters, body, answers, proof, purpose, notes, .. } = operation;
+    let proof = proof.unwrap_or(RequiredProof::for_access(route.access));
     if proof.takes_credential() {
         parameters
             .extend(["Nonce", "To"].map(|name| json!({ "$ref": format!("#/components/parameters/{name}") })));
@@ -180,15 +180,17 @@ fn to_json(route: &ApiRoute, operation: Operation, denials: &BTreeSet<u16>) -> V
     shown
 }
 
-fn answer(status: u16, content: Content, proof: Proof) -> Value {
+fn answer(status: u16, content: AnswerContent, proof: RequiredProof) -> Value {
     let mut answer = json!({ "description": reason(status) });
     match content {
-        Content::Json(schema) => answer["content"] = json!({ "application/json": { "schema": schema } }),
-        Content::Text(kind) => answer["content"] = json!({ kind: { "schema": { "type": "string" } } }),
-        Content::Nothing => {}
+        AnswerContent::Json(schema) => {
+            answer["content"] = json!({ "application/json": { "schema": schema } })
+        }
+        AnswerContent::Text(kind) => answer["content"] = json!({ kind: { "schema": { "type": "string" } } }),
+        AnswerContent::Nothing => {}
     }
     let header = |name: &str| json!({ "$ref": format!("#/components/headers/{name}") });
-    if proof != Proof::Nothing && proof != Proof::BrowserSession {
+    if proof != RequiredProof::Nothing && proof != RequiredProof::BrowserSession {
         answer["headers"] = json!({ infill_api::headers::MAC: header("Mac") });
     }
     if proof.takes_credential() {
@@ -229,7 +231,7 @@ fn denial(status: u16, error: &Value) -> Value {
 ///
 /// # Panics
 ///
-/// If there is no text for the status.
+/// The status must have a text.
 fn denial_text(status: u16) -> &'static str {
     match status {
         400 => "A parameter or the body cannot be read, or is out of bounds.",

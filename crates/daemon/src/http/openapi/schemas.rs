@@ -1,4 +1,4 @@
-//! Schemas of requests and answers, from the types that are read and written.
+//! SchemaCollector of requests and answers, from the types that are read and written.
 
 use std::collections::BTreeSet;
 
@@ -13,20 +13,21 @@ use super::descriptions::plain_text;
 /// Where the document has its schemas.
 const SCHEMAS: &str = "#/components/schemas/";
 
-/// Where the schemas of requests are until [`Schemas::finish`] has compared them with those of answers.
+/// Where the schemas of requests are until [`SchemaCollector::finish`] has compared them with those of
+/// answers.
 const REQUESTS: &str = "#/components/requests/";
 
 /// Ending of a schema's name if requests and answers differ: answers have fields that requests may leave out.
 const REQUEST_ENDING: &str = "Input";
 
 /// Collects the schemas of all messages.
-pub(super) struct Schemas {
+pub(super) struct SchemaCollector {
     answers: SchemaGenerator,
     requests: SchemaGenerator,
 }
 
-impl Schemas {
-    pub(super) fn new() -> Schemas {
+impl SchemaCollector {
+    pub(super) fn new() -> SchemaCollector {
         let generator = |folder: &str, contract: Contract| {
             let settings = SchemaSettings::draft2020_12().with(|settings| {
                 settings.definitions_path = format!("/{}", folder.trim_matches(['#', '/'])).into();
@@ -35,7 +36,7 @@ impl Schemas {
             });
             settings.into_generator()
         };
-        Schemas {
+        SchemaCollector {
             answers: generator(SCHEMAS, Contract::Serialize),
             requests: generator(REQUESTS, Contract::Deserialize),
         }

@@ -16,7 +16,7 @@ const SESSION_PARTS: [&str; 3] = ["sessionName", "sessionCounter", "sessionMac"]
 
 /// The proof that an operation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(super) enum RequiredProof {
     /// None: the answer names no user, or the body carries a ticket.
     Nothing,
     /// A credential, from clients that want proof of the daemon's identity.
@@ -33,15 +33,15 @@ pub(super) enum Proof {
     Agent,
 }
 
-impl Proof {
+impl RequiredProof {
     /// What a route with this access usually needs.
-    pub(super) fn for_access(access: RouteAccess) -> Proof {
+    pub(super) fn for_access(access: RouteAccess) -> RequiredProof {
         match access {
-            RouteAccess::Open => Proof::Nothing,
-            RouteAccess::Reads => Proof::Reader,
-            RouteAccess::Computes => Proof::ProvedReader,
-            RouteAccess::Changes => Proof::Request,
-            RouteAccess::Agents => Proof::Agent,
+            RouteAccess::Open => RequiredProof::Nothing,
+            RouteAccess::Reads => RequiredProof::Reader,
+            RouteAccess::Computes => RequiredProof::ProvedReader,
+            RouteAccess::Changes => RequiredProof::Request,
+            RouteAccess::Agents => RequiredProof::Agent,
         }
     }
 
@@ -56,25 +56,31 @@ impl Proof {
         let credentials = [single(MUNGE), single(SLURM_TOKEN)];
         let reader = [&credentials[..], &[session.clone(), single(TICKET), single(BROWSER_SESSION)]].concat();
         let accepted = match self {
-            Proof::Nothing => vec![],
-            Proof::DaemonsIdentity => [&[json!({})], &credentials[..]].concat(),
-            Proof::Reader => [&reader[..], &[json!({})]].concat(),
-            Proof::ProvedReader => reader,
-            Proof::Request => credentials.to_vec(),
-            Proof::BrowserSession => vec![single(BROWSER_SESSION)],
-            Proof::Agent => vec![session, single(AGENT_SECRET)],
+            RequiredProof::Nothing => vec![],
+            RequiredProof::DaemonsIdentity => [&[json!({})], &credentials[..]].concat(),
+            RequiredProof::Reader => [&reader[..], &[json!({})]].concat(),
+            RequiredProof::ProvedReader => reader,
+            RequiredProof::Request => credentials.to_vec(),
+            RequiredProof::BrowserSession => vec![single(BROWSER_SESSION)],
+            RequiredProof::Agent => vec![session, single(AGENT_SECRET)],
         };
         accepted.into()
     }
 
     /// Whether a credential may prove the sender, so that the headers for it are read.
     pub(super) fn takes_credential(self) -> bool {
-        matches!(self, Proof::DaemonsIdentity | Proof::Reader | Proof::ProvedReader | Proof::Request)
+        matches!(
+            self,
+            RequiredProof::DaemonsIdentity
+                | RequiredProof::Reader
+                | RequiredProof::ProvedReader
+                | RequiredProof::Request
+        )
     }
 
     /// Whether the answer may carry a ticket, for clients without sessions.
     pub(super) fn gives_ticket(self) -> bool {
-        matches!(self, Proof::Reader | Proof::ProvedReader)
+        matches!(self, RequiredProof::Reader | RequiredProof::ProvedReader)
     }
 }
 

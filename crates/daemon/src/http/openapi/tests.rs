@@ -10,7 +10,7 @@ use crate::http::build_router;
 use crate::http::route_access::RouteAccess;
 use crate::http::routes::ROUTES;
 use crate::http::standby_router;
-use crate::http::tests::{Daemon, ReaderKind, posted, told};
+use crate::http::tests::{ReaderKind, TestDaemon, posted, told};
 use infill_api::routes as paths;
 use infill_model::{
     AllowedSizes, DaemonMode, GapRefusal, JobId, JobReason, MetricsAccess, NodeReason, ReadAccess, RoundNote,
@@ -105,7 +105,8 @@ fn a_value_of_another_form_is_found() {
 fn is_documented(path: &str, status: u16, kind: &str, body: &str) -> bool {
     let headers: HeaderMap =
         [(axum::http::header::CONTENT_TYPE, kind.parse().unwrap())].into_iter().collect();
-    let (path, body) = (path.to_owned(), body.to_owned());
+    let path = path.to_owned();
+    let body = body.to_owned();
     std::panic::catch_unwind(move || assert_documented(&path, status, &headers, body.as_bytes())).is_ok()
 }
 
@@ -191,7 +192,7 @@ fn query_parameters(route: &str) -> impl Iterator<Item = (&'static str, &'static
 
 #[tokio::test]
 async fn queries_are_read_as_the_document_says() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     let mut bounds = 0;
     for (route, path, query) in requests() {
         for (name, parameter) in query_parameters(route) {
@@ -219,7 +220,7 @@ async fn queries_are_read_as_the_document_says() {
 
 #[tokio::test]
 async fn a_parameter_that_is_left_out_has_its_default() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     let mut defaults = 0;
     // What is explained changes from second to second.
     for (route, path, query) in requests().into_iter().filter(|(route, ..)| *route != paths::EXPLAIN) {
@@ -244,7 +245,7 @@ async fn a_parameter_that_is_left_out_has_its_default() {
 
 #[tokio::test]
 async fn a_number_in_the_path_that_cannot_be_read_is_refused_in_json() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     for path in ["/v1/jobs/red/generations", "/v1/rounds/red", "/v1/figures/red?from=1&to=2"] {
         let (status, body) = daemon.get(ReaderKind::Admin, path).await;
         assert_eq!(status, 400, "{path}: {body}");
@@ -254,7 +255,7 @@ async fn a_number_in_the_path_that_cannot_be_read_is_refused_in_json() {
 
 #[tokio::test]
 async fn daemons_that_lead_or_stand_by_serve_the_document() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     for router in [build_router(daemon.context.clone()), standby_router(MetricsAccess::Closed)] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}{}", listener.local_addr().unwrap(), paths::OPENAPI);

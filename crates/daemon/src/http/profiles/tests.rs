@@ -22,17 +22,17 @@ use infill_testkit::samples;
 const OWNER: &str = "nobody";
 
 /// A daemon on a free port, with the profiles of the samples and one of [`OWNER`].
-struct Daemon {
+struct TestDaemon {
     context: Arc<DaemonContext>,
     url: String,
 }
 
-impl Daemon {
-    async fn start() -> Daemon {
-        Daemon::configured(Config::default()).await
+impl TestDaemon {
+    async fn start() -> TestDaemon {
+        TestDaemon::configured(Config::default()).await
     }
 
-    async fn configured(config: Config) -> Daemon {
+    async fn configured(config: Config) -> TestDaemon {
         infill_slurm::install_crypto();
         let owner = uid_of(OWNER).await.unwrap();
         let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("owner's".to_owned(), owner)]);
@@ -52,7 +52,7 @@ impl Daemon {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = with_checked_answers(crate::http::build_router(context.clone()));
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Daemon { context, url }
+        TestDaemon { context, url }
     }
 
     async fn get(&self, query: &str) -> (u16, Value) {
@@ -91,7 +91,7 @@ impl Daemon {
 
 #[tokio::test]
 async fn profiles_are_listed_and_chosen() {
-    let daemon = Daemon::start().await;
+    let daemon = TestDaemon::start().await;
     let users = |(status, body): (u16, Value)| -> Vec<String> {
         assert_eq!(status, 200, "{body}");
         let profiles = body["profiles"].as_array().unwrap().clone();
@@ -106,7 +106,7 @@ async fn profiles_are_listed_and_chosen() {
 
 #[tokio::test]
 async fn measurements_of_a_profile_are_listed_newest_first() {
-    let daemon = Daemon::start().await;
+    let daemon = TestDaemon::start().await;
     let key = samples::sample_profile(OWNER, "bert", "cpu").key;
     let row = |at: i64, probe| Measurement {
         key: key.clone(),
@@ -130,7 +130,7 @@ async fn measurements_of_a_profile_are_listed_newest_first() {
 
 #[tokio::test]
 async fn a_curve_is_served_with_its_interval_beyond_what_was_measured() {
-    let (_, body) = Daemon::start().await.get("?user=alice").await;
+    let (_, body) = TestDaemon::start().await.get("?user=alice").await;
     let profile = &body["profiles"][0];
     assert_eq!((&body["schema"], &profile["batch_seen"]), (&json!(1), &json!("per-node")));
     let curve = profile["curve"].as_array().unwrap();
@@ -147,7 +147,7 @@ async fn a_curve_is_served_with_its_interval_beyond_what_was_measured() {
 
 #[tokio::test]
 async fn owners_forget_their_own_and_administrators_any() {
-    let daemon = Daemon::start().await;
+    let daemon = TestDaemon::start().await;
     assert_eq!(daemon.forget("nobody knows", json!({"user": OWNER})).await.0, 401);
     assert_eq!(daemon.forget("owner's|infill1 control 0 n", json!({"user": OWNER})).await.0, 401);
     for others in
@@ -166,7 +166,7 @@ async fn owners_forget_their_own_and_administrators_any() {
 
 #[tokio::test]
 async fn imports_are_of_ones_own_and_sound() {
-    let daemon = Daemon::start().await;
+    let daemon = TestDaemon::start().await;
     let own = || samples::sample_profile(OWNER, "vgg", "cpu");
     let others = || samples::sample_profile("alice", "vgg", "cpu");
     assert_eq!(daemon.import("nobody knows", vec![own()]).await.0, 401);
@@ -190,7 +190,7 @@ async fn imports_are_of_ones_own_and_sound() {
 
 #[tokio::test]
 async fn an_import_may_be_large_but_not_without_end() {
-    let daemon = Daemon::start().await;
+    let daemon = TestDaemon::start().await;
     let mut full = samples::sample_profile(OWNER, "vgg", "cpu");
     let point = full.points[0];
     full.points =
@@ -216,7 +216,7 @@ async fn a_user_may_have_so_many_profiles_and_no_more() {
     let mut config = Config::default();
     // One exists already.
     config.store.max_profiles_a_user = 3;
-    let daemon = Daemon::configured(config).await;
+    let daemon = TestDaemon::configured(config).await;
     assert_eq!(daemon.import("owner's", vec![named(1), named(2)]).await.0, 200);
     let (status, body) = daemon.import("owner's", vec![named(2), named(3)]).await;
     assert_eq!(status, 413, "{body}");
@@ -231,7 +231,7 @@ async fn a_user_may_have_so_many_profiles_and_no_more() {
 async fn all_profiles_of_a_user_take_so_much_and_no_more() {
     let mut config = Config::default();
     config.store.max_profile_mib_a_user = 1;
-    let daemon = Daemon::configured(config).await;
+    let daemon = TestDaemon::configured(config).await;
     let full = |name| {
         let point = named(name).points[0];
         let sizes = 1..=validate::MAX_POINTS as u32;
@@ -251,7 +251,7 @@ async fn all_profiles_of_a_user_take_so_much_and_no_more() {
 
 #[tokio::test]
 async fn who_imports_in_a_loop_is_sent_away_for_a_while() {
-    let daemon = Daemon::start().await;
+    let daemon = TestDaemon::start().await;
     let request = |who: &str| {
         let credential = Some(Credential::Munge(Secret(who.to_owned())));
         let proof = BodyProof { credential, nonce: Some("n".to_owned()) };
@@ -276,7 +276,7 @@ async fn who_imports_in_a_loop_is_sent_away_for_a_while() {
 
 #[tokio::test]
 async fn generations_are_stored_while_profiles_are_brought_and_the_other_way_round() {
-    let daemon = Daemon::start().await;
+    let daemon = TestDaemon::start().await;
     let learning = daemon.context.save_locks.learned.lock().await;
     assert!(crate::executor::save_changes(&daemon.context).await, "what jobs wait for is stored");
     drop(learning);

@@ -16,8 +16,8 @@ const MALLEABLE: u32 = 424_201;
 const MAIN: u32 = 424_403;
 
 /// A daemon of a site that lends this. The owner's malleable job runs on n1, and their main job on n3.
-async fn site(lend: LendingMode) -> Daemon {
-    let daemon = Daemon::configured(|config| config.gaps.lend = lend).await;
+async fn site(lend: LendingMode) -> TestDaemon {
+    let daemon = TestDaemon::configured(|config| config.gaps.lend = lend).await;
     daemon.slurm.launch_job(JobId(MALLEABLE), &NodeName::new("n1"), 10).await.unwrap();
     let owner = uid_of(OWNER).await.unwrap();
     daemon.slurm.edit_snapshot(|snapshot| {
@@ -28,13 +28,13 @@ async fn site(lend: LendingMode) -> Daemon {
 }
 
 /// The answer to a hello of the owner's agent as the lead of this job.
-async fn hello(daemon: &Daemon, job: u32, node: &str, extends: bool) -> reqwest::Response {
+async fn hello(daemon: &TestDaemon, job: u32, node: &str, extends: bool) -> reqwest::Response {
     hello_with(daemon, job, node, extends, |_| {}).await
 }
 
 /// The same with a hello that `change` modifies.
 async fn hello_with(
-    daemon: &Daemon,
+    daemon: &TestDaemon,
     job: u32,
     node: &str,
     extends: bool,

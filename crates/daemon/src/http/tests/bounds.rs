@@ -10,7 +10,7 @@ const LONGEST: i64 = 34_560_000;
 
 #[tokio::test]
 async fn a_span_must_have_a_length_and_lie_between_1970_and_9999() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     for (from, to, expected) in [
         (0, 1, 200),
         (0, LONGEST, 200),
@@ -32,7 +32,7 @@ async fn a_span_must_have_a_length_and_lie_between_1970_and_9999() {
 
 #[tokio::test]
 async fn a_zone_is_at_most_fourteen_hours_from_utc() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     for (zone, expected) in [(0, 200), (50_400, 200), (-50_400, 200), (50_401, 400), (-50_401, 400)] {
         let asked = format!("/v1/figures/nodes?from=997200&to=1000800&zone={zone}");
         let (status, answer) = daemon.get(ReaderKind::Admin, &asked).await;

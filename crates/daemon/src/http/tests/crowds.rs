@@ -8,7 +8,7 @@ use axum::routing::post;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::Daemon;
+use super::TestDaemon;
 use super::sealed::hello_body;
 use crate::http::{BODY_TIMEOUT, ConnectionLimits, JsonBody, serve_with_tls};
 use crate::tls::TlsFiles;
@@ -161,7 +161,7 @@ async fn unfinished_handshakes_are_closed_for_new_connections() {
 /// first.
 #[tokio::test]
 async fn a_hello_whose_credential_is_checked_keeps_its_connection() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     let hellos = &daemon.context.access.limits.hellos;
     hellos.forget_permits(hellos.available_permits());
     let address = serve_router(crate::http::build_router(daemon.context.clone()), 3, None).await;

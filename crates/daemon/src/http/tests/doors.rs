@@ -22,7 +22,7 @@ const REBOUND: &str = "evil.example";
 
 #[tokio::test]
 async fn an_anonymous_reader_with_a_foreign_host_name_is_refused() {
-    let daemon = Daemon::start(ReadAccess::Open).await;
+    let daemon = TestDaemon::start(ReadAccess::Open).await;
     let get = async |host: &str| {
         let request = daemon.http.get(format!("{}{}", daemon.url, paths::STATUS)).header("host", host);
         request.send().await.unwrap().status().as_u16()
@@ -35,7 +35,7 @@ async fn an_anonymous_reader_with_a_foreign_host_name_is_refused() {
 
 #[tokio::test]
 async fn a_foreign_host_name_opens_no_session() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     let person = AuthenticatedUser { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
     daemon.context.access.links.add_session(&Secret("a link's".to_owned()), person, Instant::now());
     let open = async |host: &str| {
@@ -48,7 +48,7 @@ async fn a_foreign_host_name_opens_no_session() {
 
 #[tokio::test]
 async fn the_next_daemon_on_the_store_knows_the_sessions_of_browsers() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     let person = AuthenticatedUser { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
     daemon.context.access.links.add_session(&Secret("a link's".to_owned()), person.clone(), Instant::now());
     // Saving sessions does not wait for the lock of the jobs' records.
@@ -64,7 +64,7 @@ async fn the_next_daemon_on_the_store_knows_the_sessions_of_browsers() {
 
 #[tokio::test]
 async fn the_configuration_names_administrators() {
-    let daemon = Daemon::configured(|config| config.daemon.admins = vec!["bin".to_owned()]).await;
+    let daemon = TestDaemon::configured(|config| config.daemon.admins = vec!["bin".to_owned()]).await;
     let mut answers = Vec::new();
     for who in [ReaderKind::Other, ReaderKind::Operator, ReaderKind::Admin] {
         let body = posted(paths::CONTROL, who).unwrap();
@@ -89,13 +89,13 @@ async fn only_the_daemons_user_and_one_group_open_the_web_servers_socket() {
 /// The socket of a site's web server.
 struct Socket {
     dir: TempDir,
-    _daemon: Daemon,
+    _daemon: TestDaemon,
 }
 
 impl Socket {
     async fn open() -> Socket {
         let dir = TempDir::new().unwrap();
-        let daemon = Daemon::start(ReadAccess::Proof).await;
+        let daemon = TestDaemon::start(ReadAccess::Proof).await;
         daemon.keep_private(PrivateData::parse("jobs"));
         let config = WebConfig { socket: dir.path().join("web.sock"), ..WebConfig::default() };
         let listener = proxy::open_socket(&config).await.unwrap();
@@ -158,7 +158,7 @@ async fn the_configuration_decides_who_may_read_metrics() {
         (MetricsAccess::Closed, 404, 404),
     ] {
         // This server does not know its clients' addresses, like the web server's socket.
-        let daemon = Daemon::configured(|config| config.http.metrics = readers).await;
+        let daemon = TestDaemon::configured(|config| config.http.metrics = readers).await;
         let get = async |port: u16| {
             let answer = daemon.http.get(format!("http://127.0.0.1:{port}{}", paths::METRICS)).send().await;
             let answer = answer.unwrap();

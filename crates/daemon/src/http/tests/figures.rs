@@ -27,7 +27,7 @@ fn spent_in(hour: i64, [useful_secs, probing_secs, rescale_secs, preempted_secs]
     }
 }
 
-async fn figure(daemon: &mut Daemon, who: ReaderKind, asked: &str) -> FigureView {
+async fn figure(daemon: &mut TestDaemon, who: ReaderKind, asked: &str) -> FigureView {
     let (status, body) = daemon.get(who, &format!("/v1/figures/{asked}")).await;
     assert_eq!(status, 200, "{asked}: {body}");
     serde_json::from_str(&body).unwrap()
@@ -40,7 +40,7 @@ fn has_mark(view: &FigureView, mark: &str) -> bool {
 
 #[tokio::test]
 async fn a_figure_of_node_time_has_the_mean_of_each_hour() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     let first = spent_in(HOUR, [7200.0, 1800.0, 936.0, 444.44]);
     let second = spent_in(HOUR + 3600, [4453.2, 0.0, 0.0, 0.0]);
     daemon.context.store.put_node_time(&[first, second]).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_figure_of_node_time_has_the_mean_of_each_hour() {
 
 #[tokio::test]
 async fn a_figure_of_more_than_two_weeks_has_the_means_of_several_hours() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     let rows = [(0, 7200.0), (1, 4453.2), (3, 7200.0)]
         .map(|(hour, secs)| spent_in(HOUR + hour * 3600, [secs, 0.0, 0.0, 0.0]));
     daemon.context.store.put_node_time(&rows).await.unwrap();
@@ -82,7 +82,7 @@ async fn a_figure_of_more_than_two_weeks_has_the_means_of_several_hours() {
 
 #[tokio::test]
 async fn the_longest_figure_reaches_its_last_hour() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     let begin = HOUR + 7200;
     let rows: Vec<NodeTimeRow> =
         (0..=9600).map(|hour| spent_in(begin + hour * 3600, [29.0 * 3600.0, 0.0, 0.0, 0.0])).collect();
@@ -97,7 +97,7 @@ async fn the_longest_figure_reaches_its_last_hour() {
 
 #[tokio::test]
 async fn only_the_past_part_of_the_present_hour_counts() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     let begin = crate::timeline::hour_of(now()).0;
     daemon.context.store.put_node_time(&[spent_in(begin, [3_600_000.0, 0.0, 0.0, 0.0])]).await.unwrap();
     let mean_now = || 3_600_000.0 / (now().0 - begin).clamp(1, 3600) as f64;
@@ -112,7 +112,7 @@ async fn only_the_past_part_of_the_present_hour_counts() {
 
 #[tokio::test]
 async fn a_figure_of_nodes_has_what_they_were_used_for() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     let begin = HOUR + 7200;
     for (hour, parts) in [
         (0, [3600.0, 7200.0, 10_800.0, 14_400.0, 18_000.0, 21_600.0]),
@@ -139,7 +139,7 @@ fn delays() -> [MainDelay; 2] {
 
 #[tokio::test]
 async fn the_very_second_of_a_main_jobs_start_is_for_those_who_may_see_jobs() {
-    let mut daemon = Daemon::start(ReadAccess::Open).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Open).await;
     daemon.context.store.add_delays(&delays()).await.unwrap();
     let exact = json!([[1_000_123, 41.26, "a planned start"], [1_003_456, 3.0, "a preemption"]]);
     // Nothing lies before the requested span.
@@ -165,7 +165,7 @@ async fn the_very_second_of_a_main_jobs_start_is_for_those_who_may_see_jobs() {
 
 #[tokio::test]
 async fn a_figure_of_no_time_or_too_much_is_refused() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     for (asked, expected) in [
         (format!("from={HOUR}&to={HOUR}"), 400),
         (format!("from={HOUR}&to={}", HOUR + 1), 200),
@@ -182,7 +182,7 @@ async fn a_figure_of_no_time_or_too_much_is_refused() {
     }
 }
 
-async fn report_seen_by(daemon: &mut Daemon, who: ReaderKind) -> Value {
+async fn report_seen_by(daemon: &mut TestDaemon, who: ReaderKind) -> Value {
     let (status, body) = daemon.get(who, "/v1/report?from=998000&to=1010000").await;
     assert_eq!(status, 200, "{body}");
     serde_json::from_str(&body).unwrap()
@@ -191,7 +191,7 @@ async fn report_seen_by(daemon: &mut Daemon, who: ReaderKind) -> Value {
 #[tokio::test]
 async fn a_report_says_whether_it_is_partial_and_of_parts() {
     for (lend, lends_parts) in [(LendingMode::Nodes, false), (LendingMode::Gpus, true)] {
-        let mut daemon = Daemon::configured(|config| config.gaps.lend = lend).await;
+        let mut daemon = TestDaemon::configured(|config| config.gaps.lend = lend).await;
         for (private, who, is_partial) in [
             ("none", ReaderKind::Other, false),
             ("jobs", ReaderKind::Other, true),
@@ -208,7 +208,7 @@ async fn a_report_says_whether_it_is_partial_and_of_parts() {
 
 #[tokio::test]
 async fn a_report_says_whether_there_were_more_delays_than_it_has() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     daemon.context.store.add_delays(&delays()).await.unwrap();
     let all = [(41.256, true), (3.0, false)];
     for (most, expected, is_cut) in [(1, &all[..1], true), (2, &all[..], false), (3, &all[..], false)] {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::*;
 
 /// Both jobs get a node: the owner's job the first, the other's the second.
-async fn start_with_jobs() -> Daemon {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+async fn start_with_jobs() -> TestDaemon {
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     for (job, node) in [(424_201, "n1"), (424_302, "n2")] {
         daemon.slurm.launch_job(JobId(job), &NodeName::new(node), 10).await.unwrap();
     }
@@ -20,7 +20,7 @@ async fn start_with_jobs() -> Daemon {
 /// The half minute in which they had the nodes.
 const WITH_JOBS: &str = "/v1/timeline?from=1000030&to=1000060";
 
-async fn map(daemon: &mut Daemon, who: ReaderKind, asked: &str) -> Value {
+async fn map(daemon: &mut TestDaemon, who: ReaderKind, asked: &str) -> Value {
     let (status, body) = daemon.get(who, asked).await;
     assert_eq!(status, 200, "{asked}: {body}");
     serde_json::from_str(&body).unwrap()
@@ -105,7 +105,7 @@ async fn a_map_is_packed_for_those_who_can_unpack_it() {
 
 #[tokio::test]
 async fn a_map_of_no_time_or_of_too_much_is_refused() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     // A map covers at most 48 hours.
     for (asked, expected) in [
         ("to=1000000", 400),

@@ -6,7 +6,7 @@ use super::*;
 use infill_api::MAX_DAY_SECS;
 use infill_model::{MainDelay, NodeUsageSecs, PackedHour};
 
-async fn read(daemon: &mut Daemon, who: ReaderKind, path: &str) -> Value {
+async fn read(daemon: &mut TestDaemon, who: ReaderKind, path: &str) -> Value {
     let (status, body) = daemon.get(who, path).await;
     assert_eq!(status, 200, "{path}: {body}");
     serde_json::from_str(&body).unwrap()
@@ -14,7 +14,7 @@ async fn read(daemon: &mut Daemon, who: ReaderKind, path: &str) -> Value {
 
 #[tokio::test]
 async fn a_summary_has_what_happened_since_the_day_began() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     let hour = crate::timeline::hour_of(now());
     let day = hour + -3600;
     let store = daemon.context.store.clone();
@@ -44,7 +44,7 @@ async fn a_summary_has_what_happened_since_the_day_began() {
 
 #[tokio::test]
 async fn all_readers_get_a_summary_that_was_made_once() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     let day = now().0 - 60;
     let path = format!("{}?day={day}", paths::SUMMARY);
     let first = read(&mut daemon, ReaderKind::Other, &path).await;
@@ -58,7 +58,7 @@ async fn all_readers_get_a_summary_that_was_made_once() {
 
 #[tokio::test]
 async fn a_day_that_is_no_day_is_refused() {
-    let mut daemon = Daemon::start(ReadAccess::Proof).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Proof).await;
     for (day, expected) in [
         (now().0 - MAX_DAY_SECS - 10, 400),
         (now().0 - MAX_DAY_SECS + 10, 200),
@@ -71,8 +71,8 @@ async fn a_day_that_is_no_day_is_refused() {
 }
 
 /// The owner's job gets two nodes, one after the other.
-async fn start_with_job() -> Daemon {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+async fn start_with_job() -> TestDaemon {
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     daemon.slurm.launch_job(JobId(424_201), &NodeName::new("n1"), 10).await.unwrap();
     daemon.slurm.advance_secs(30);
     look(&daemon.context).await;

@@ -12,7 +12,7 @@ use infill_testkit::samples::sample_round;
 
 #[tokio::test]
 async fn a_daemon_is_healthy_for_ten_polls_after_a_round() {
-    let mut daemon = Daemon::configured(|config| config.daemon.poll_interval_secs = 30.0).await;
+    let mut daemon = TestDaemon::configured(|config| config.daemon.poll_interval_secs = 30.0).await;
     for (age, expected) in [(0, 200), (200, 200), (400, 503)] {
         let mut view = sample_round();
         view.report.at = now() + -age;
@@ -25,7 +25,7 @@ async fn a_daemon_is_healthy_for_ten_polls_after_a_round() {
 
 #[tokio::test]
 async fn a_daemon_that_lost_the_lead_answers_open_routes_only() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     daemon.context.lock_state().round = None;
     daemon.context.leadership.mark_lost();
     for route in ROUTES {
@@ -41,7 +41,7 @@ async fn a_daemon_that_lost_the_lead_answers_open_routes_only() {
 
 #[tokio::test]
 async fn the_pause_after_a_plan_is_several_times_its_duration() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     let viewer = ApiReader { all: true, ..ApiReader::default() };
     // On a busy host a single pause means little, so the best of several plans counts.
     let mut times = Vec::new();
@@ -58,7 +58,7 @@ async fn the_pause_after_a_plan_is_several_times_its_duration() {
 }
 
 /// Stores a round and a generation of an owner's job that Slurm does not show any more.
-async fn remember_a_job_that_is_gone(daemon: &Daemon) {
+async fn remember_a_job_that_is_gone(daemon: &TestDaemon) {
     let job = JobId(424_777);
     let at = UnixTime(900_000);
     let mut view = sample_round();
@@ -74,7 +74,7 @@ async fn remember_a_job_that_is_gone(daemon: &Daemon) {
 
 #[tokio::test]
 async fn generations_of_a_job_that_is_gone_stay_its_owners() {
-    let mut daemon = Daemon::start(ReadAccess::Open).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Open).await;
     remember_a_job_that_is_gone(&daemon).await;
     for (private, who, is_seen) in [
         ("none", ReaderKind::Nobody, true),
@@ -93,7 +93,7 @@ async fn generations_of_a_job_that_is_gone_stay_its_owners() {
 
 #[tokio::test]
 async fn a_job_that_only_the_last_round_knows_is_explained_to_those_who_may_see_it() {
-    let mut daemon = Daemon::start(ReadAccess::Open).await;
+    let mut daemon = TestDaemon::start(ReadAccess::Open).await;
     let owner = uid_of(OWNER).await.unwrap();
     {
         let mut state = daemon.context.lock_state();

@@ -17,8 +17,8 @@ const JOB: u32 = 424_201;
 /// The daemon's name in the tests' credentials, from the default [`Config`].
 const TO: &str = "127.0.0.1:6810";
 
-async fn site() -> Daemon {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+async fn site() -> TestDaemon {
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     daemon.slurm.launch_job(JobId(JOB), &NodeName::new("n1"), 10).await.unwrap();
     daemon
 }
@@ -89,7 +89,7 @@ pub(super) fn hello_body() -> Value {
     })
 }
 
-async fn hello(daemon: &Daemon, Sent { to, shown_to, altered }: Sent<'_>) -> Answer {
+async fn hello(daemon: &TestDaemon, Sent { to, shown_to, altered }: Sent<'_>) -> Answer {
     let body = hello_body().to_string();
     let digest = request_digest(paths::AGENT_HELLO, body.as_bytes());
     let payload = bound_payload("hello", Some(JobId(JOB)), "n", to, Some(&digest));
@@ -101,7 +101,7 @@ async fn hello(daemon: &Daemon, Sent { to, shown_to, altered }: Sent<'_>) -> Ans
     Answer::of(request.send().await.unwrap()).await
 }
 
-async fn say(daemon: &Daemon, of: &OpenSession, route: &str, counter: u64, body: &Value) -> Answer {
+async fn say(daemon: &TestDaemon, of: &OpenSession, route: &str, counter: u64, body: &Value) -> Answer {
     let body = serde_json::to_vec(body).unwrap();
     let request = daemon.http.post(format!("{}{route}", daemon.url));
     Answer::of(on_session(request, of, route, counter, &body).send().await.unwrap()).await
@@ -182,7 +182,7 @@ async fn an_old_agent_has_its_secret_and_cannot_be_played_by_a_new_ones_proof() 
     }
 }
 
-fn reads(daemon: &Daemon, path: &str, to: &str) -> RequestBuilder {
+fn reads(daemon: &TestDaemon, path: &str, to: &str) -> RequestBuilder {
     let payload = bound_payload("read", None, "n", to, None);
     let request = daemon.http.get(format!("{}{path}", daemon.url));
     let request = request.header("authorization", format!("Munge owner's|{payload}"));
@@ -225,7 +225,7 @@ async fn a_token_brings_a_key_that_is_not_sealed() {
 
 #[tokio::test]
 async fn a_credential_is_good_for_one_order_only() {
-    let daemon = Daemon::configured(|config| config.daemon.admins = vec![OWNER.to_owned()]).await;
+    let daemon = TestDaemon::configured(|config| config.daemon.admins = vec![OWNER.to_owned()]).await;
     let order = async |bound: &str, sent: &str, to: &str| {
         let digest = request_digest(paths::CONTROL, bound.as_bytes());
         let payload = bound_payload("control", None, "n", to, Some(&digest));

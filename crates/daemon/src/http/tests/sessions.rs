@@ -20,7 +20,7 @@ fn named(credential: &str) -> &str {
 }
 
 /// The secret of a browser session of this user, and a link that was not opened.
-async fn opened(daemon: &Daemon, credential: &str) -> (String, String) {
+async fn opened(daemon: &TestDaemon, credential: &str) -> (String, String) {
     let link = async || {
         let body = serde_json::json!({ "credential": { "munge": credential }, "nonce": "n" });
         let (status, link) = post(daemon, paths::WEB_LINKS, None, &body).await;
@@ -35,12 +35,12 @@ async fn opened(daemon: &Daemon, credential: &str) -> (String, String) {
     (session["secret"].as_str().unwrap().to_owned(), link().await)
 }
 
-async fn open(daemon: &Daemon, ticket: &str) -> (u16, serde_json::Value) {
+async fn open(daemon: &TestDaemon, ticket: &str) -> (u16, serde_json::Value) {
     post(daemon, paths::WEB_SESSIONS, None, &serde_json::json!({ "ticket": ticket })).await
 }
 
 async fn post(
-    daemon: &Daemon,
+    daemon: &TestDaemon,
     path: &str,
     secret: Option<&str>,
     body: &serde_json::Value,
@@ -53,13 +53,13 @@ async fn post(
     (answer.status().as_u16(), answer.json().await.unwrap_or_default())
 }
 
-async fn reads(daemon: &Daemon, secret: &str) -> u16 {
+async fn reads(daemon: &TestDaemon, secret: &str) -> u16 {
     let request = daemon.http.get(format!("{}{}", daemon.url, paths::STATUS)).bearer_auth(secret);
     request.send().await.unwrap().status().as_u16()
 }
 
 /// Whether the next daemon would restore this session from the store.
-async fn is_kept(daemon: &Daemon, secret: &str) -> bool {
+async fn is_kept(daemon: &TestDaemon, secret: &str) -> bool {
     let kept = daemon.context.store.get_setting(SESSIONS_SETTING).await.unwrap().unwrap();
     let next = AccessControl::new(DaemonNames::new(&Config::default()));
     next.sessions.load(&kept, Instant::now(), now());
@@ -68,7 +68,7 @@ async fn is_kept(daemon: &Daemon, secret: &str) -> bool {
 
 #[tokio::test]
 async fn logging_out_ends_one_session_and_no_other() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     let (mine, _) = opened(&daemon, "owner's").await;
     let (second, link) = opened(&daemon, "owner's").await;
     assert!(is_kept(&daemon, &mine).await);
@@ -86,7 +86,7 @@ async fn logging_out_ends_one_session_and_no_other() {
 
 #[tokio::test]
 async fn users_end_their_own_sessions_and_operators_those_of_others() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::default());
     let revoke = async |credential: serde_json::Value, user: Option<&str>| {
         let body = serde_json::json!({ "credential": credential, "nonce": "n", "user": user });
@@ -115,7 +115,7 @@ async fn users_end_their_own_sessions_and_operators_those_of_others() {
 
 #[tokio::test]
 async fn an_operator_ends_the_sessions_of_an_account_that_is_gone() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::default());
     let person = AuthenticatedUser { uid: UserId(987_654), name: Some("gone-for-good".to_owned()) };
     daemon.context.access.sessions.add_session(&Secret("gone".to_owned()), person, Instant::now());
@@ -128,7 +128,7 @@ async fn an_operator_ends_the_sessions_of_an_account_that_is_gone() {
 
 #[tokio::test]
 async fn sessions_end_with_the_account() {
-    let daemon = Daemon::start(ReadAccess::Proof).await;
+    let daemon = TestDaemon::start(ReadAccess::Proof).await;
     let (owners, _) = opened(&daemon, "owner's").await;
     let (others, _) = opened(&daemon, "other's").await;
     let [owner, other] = [uid_of(OWNER).await.unwrap(), uid_of(OTHER).await.unwrap()];

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::rule::CheckerRule;
-use infill_model::{AllowedSizes, CpuMemory, JobId, NodeName, UnixTime, UserId, counted_noun};
+use infill_model::{AllowedSizes, CpuMemory, JobId, NodeCount, NodeName, UnixTime, UserId};
 
 /// A broken rule with the values that show it. Values are in weighted samples, rates in samples a second.
 #[derive(Clone, Debug, PartialEq)]
@@ -375,10 +375,10 @@ impl fmt::Display for Violation {
                 write!(f, "is beyond the job's minimum while job {waits} waits for its promised rate")
             }
             Violation::NotAllowedSize { nodes, sizes, .. } => {
-                write!(f, "gets {}, but allows {sizes}", counted_noun(*nodes as u64, "node"))
+                write!(f, "gets {}, but allows {sizes}", NodeCount(*nodes))
             }
             Violation::NotAllowedLater { nodes, sizes, .. } => {
-                write!(f, "is foreseen on {}, but allows {sizes}", counted_noun(*nodes as u64, "node"))
+                write!(f, "is foreseen on {}, but allows {sizes}", NodeCount(*nodes))
             }
             Violation::WrongRate { stated, actual, .. } => {
                 write!(f, "has {stated:.3} samples/s in the plan, but {actual:.3} in its profile")
